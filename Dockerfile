@@ -10,7 +10,7 @@ RUN python -m venv /venv \
 FROM python:3.12-slim
 ENV PATH=/venv/bin:$PATH PYTHONPATH=/app PYTHONUNBUFFERED=1
 # A new volume takes the owner of the directory that it is mounted over.
-RUN useradd --create-home --uid 10001 zen && mkdir -p /data/store && chown -R zen /data
+RUN useradd --create-home --uid 10001 zen && mkdir -p /data/store /data/keys && chown -R zen /data
 WORKDIR /app
 COPY --from=build /venv /venv
 COPY . .

@@ -134,8 +134,12 @@ def local_stack(changes: Mapping[str, Any] | None = None) -> Iterator[LocalStack
 @contextlib.contextmanager
 def connected(home: Path) -> Iterator[LocalStack]:
     """The stack that runs there."""
-    api = json.loads((home / "run.json").read_text(encoding="utf-8"))["api"]
-    with httpx.Client(base_url=api, timeout=30, trust_env=False) as client:
+    running = json.loads((home / "run.json").read_text(encoding="utf-8"))
+    key = Path(running["key_file"]).read_text(encoding="utf-8").strip()
+    headers = {"authorization": f"Bearer {key}"}
+    with httpx.Client(
+        base_url=running["api"], timeout=30, trust_env=False, headers=headers
+    ) as client:
         yield LocalStack(home, client)
 
 

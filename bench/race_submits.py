@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import httpx
 
@@ -19,12 +20,14 @@ from core.messages import InMessage
 from db.history_check import check_history
 from db.reads import PostgresReads
 from db.store import PostgresStore
+from scheduler.api.caller import TenantReads
 from scheduler.api.http.app import create_app
 from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
 from scheduler.submission.group_commit import GroupCommit
 from scheduler.submission.pubsub_intake import SubmissionIntake
 from scheduler.submission.submit import SubmissionPorts, Submissions
+from tests.access import OWNER, bearer, owner_only
 
 SAME = 50
 
@@ -75,6 +78,8 @@ def _replica(store: PostgresStore, seed: int) -> _ReplicaEntry:
     services = Services(
         store=store,
         reads=PostgresReads(store),
+        bound_reads=partial(TenantReads, PostgresReads(store)),
+        access=owner_only(clock),
         submissions=submissions,
         settings=settings,
         clock=clock,
@@ -84,7 +89,9 @@ def _replica(store: PostgresStore, seed: int) -> _ReplicaEntry:
     )
     transport = httpx.ASGITransport(create_app(services))
     intake = SubmissionIntake(BenchBus(), NAMES, submissions, store, clock)
-    return _ReplicaEntry(httpx.AsyncClient(transport=transport, base_url="http://zen"), intake)
+    return _ReplicaEntry(
+        httpx.AsyncClient(transport=transport, base_url="http://zen", headers=bearer(OWNER)), intake
+    )
 
 
 async def _submit_round(number: int, doors: Sequence[_ReplicaEntry], result: RaceResult) -> None:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psutil
 import psycopg
@@ -46,14 +46,27 @@ class Load:
     """Of the server's process, per job."""
 
 
-async def ask_until(port: int, path: str, until: float, taken: list[float]) -> None:
+@dataclass(frozen=True, slots=True)
+class SubmitTarget:
+    """Where submissions go, and as whose."""
+
+    port: int
+    authorization: str
+
+    @property
+    def request(self) -> bytes:
+        """One submission, as bytes."""
+        head = (
+            "POST /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            f"Authorization: {self.authorization}\r\nContent-Length: {len(BODY)}\r\n\r\n"
+        )
+        return head.encode() + BODY
+
+
+async def ask_until(target: SubmitTarget, until: float, taken: list[float]) -> None:
     """One connection, one request at a time."""
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(BODY)}\r\n\r\n"
-    )
-    request = head.encode() + BODY
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    request = target.request
+    reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
     try:
         while (began := time.perf_counter()) < until:
             writer.write(request)
@@ -73,18 +86,18 @@ def _length(head: bytes) -> int:
     raise RuntimeError(f"no Content-Length in {head!r}")
 
 
-async def load(port: int, path: str, seconds: float, connections: int) -> list[float]:
+async def load(target: SubmitTarget, seconds: float, connections: int) -> list[float]:
     taken: list[float] = []
     until = time.perf_counter() + seconds
-    await asyncio.gather(*(ask_until(port, path, until, taken) for _ in range(connections)))
+    await asyncio.gather(*(ask_until(target, until, taken) for _ in range(connections)))
     return taken
 
 
-def measure(process: psutil.Process, port: int, path: str, args: argparse.Namespace) -> Load:
-    asyncio.run(load(port, path, WARM_UP_S, args.connections))
+def measure(process: psutil.Process, target: SubmitTarget, args: argparse.Namespace) -> Load:
+    asyncio.run(load(target, WARM_UP_S, args.connections))
     before = process.cpu_times()
     began = time.perf_counter()
-    taken = asyncio.run(load(port, path, args.seconds, args.connections))
+    taken = asyncio.run(load(target, args.seconds, args.connections))
     lasted = time.perf_counter() - began
     after = process.cpu_times()
     cpu_s = after.user + after.system - before.user - before.system
@@ -115,6 +128,12 @@ def bare_server(stack: LocalStack) -> Iterator[tuple[psutil.Process, int]]:
         server.wait(20)
 
 
+def target_of(stack: LocalStack) -> SubmitTarget:
+    """The API of the stack, as its owner."""
+    port = int(stack.run["api"].rpartition(":")[2])
+    return SubmitTarget(port, stack.client.headers["authorization"])
+
+
 def measure_real(stack: LocalStack, args: argparse.Namespace) -> Load:
     """Every VM of the cluster is busy, so the jobs stay in the queue: submissions alone count."""
     for _ in range(VMS):
@@ -125,8 +144,7 @@ def measure_real(stack: LocalStack, args: argparse.Namespace) -> Load:
 
     # Booting VMs would take the processors from what is measured.
     wait_for(f"{VMS} running jobs", all_run, 60, every_s=0.2)
-    port = int(stack.run["api"].rpartition(":")[2])
-    return measure(stack.process("scheduler"), port, "/api/v1/jobs", args)
+    return measure(stack.process("scheduler"), target_of(stack), args)
 
 
 def table_of(real: Load, bare: Load, args: argparse.Namespace) -> Table:
@@ -149,7 +167,7 @@ def main() -> None:
     args = parser.parse_args()
     with local_stack({"clusters": {CLUSTER: {"vm_max": VMS}}}) as stack:
         with bare_server(stack) as (process, port):
-            bare = measure(process, port, "/", args)
+            bare = measure(process, replace(target_of(stack), port=port), args)
         real = measure_real(stack, args)
     show(
         table_of(real, bare, args),

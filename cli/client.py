@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from typer import BadParameter
 
+from cli.credentials import key_for
 from cli.paths import PROGRAM, alive, home
 from core.browser_checks import is_loopback
 from core.errors import BadInput, Fault, ZenError
@@ -109,12 +110,21 @@ def open_http(address: str) -> httpx.Client:
 class Client:
     """Calls that return parsed JSON or raise one-line errors."""
 
-    def __init__(self, address: str, prefix: str = "/api/v1", what: str = "API") -> None:
+    def __init__(
+        self,
+        address: str,
+        prefix: str = "/api/v1",
+        what: str = "API",
+        key: str | None = None,
+    ) -> None:
+        """`key`: the one to send; without it the one that belongs to the address."""
         self.address, self._prefix, self._what = address, prefix, what
         try:
             self._http = open_http(address)
         except Exception as error:  # httpx raises several kinds for an address it cannot parse
             raise Unreachable(f"{address!r} is no address of an API: {error}") from error
+        self.key = key or (key_for(address) if what == "API" else None)
+        self._headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
 
     def __enter__(self) -> Client:
         return self
@@ -163,7 +173,8 @@ class Client:
                 f"{self._prefix}{where}",
                 params=_given(query),
                 content=None if body is None else _encoded(body),
-                headers=None if body is None else {"content-type": "application/json"},
+                headers=self._headers
+                | ({} if body is None else {"content-type": "application/json"}),
                 timeout=timeout_s,
             )
         if response.status_code >= 400:
@@ -178,7 +189,9 @@ class Client:
         url = f"{self._prefix}{where}"
         with (
             self._in_words(TIMEOUT_S),
-            self._http.stream("GET", url, params=_given(query), headers=headers) as response,
+            self._http.stream(
+                "GET", url, params=_given(query), headers={**self._headers, **headers}
+            ) as response,
         ):
             if response.status_code >= 400:
                 response.read()

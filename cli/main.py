@@ -15,6 +15,7 @@ from typer.main import get_command
 
 from cli import aliases
 from cli.commands import (
+    access,
     artifacts,
     capacity,
     chaos,
@@ -103,6 +104,10 @@ app.command()(chaos.chaos)
 app.command()(simulate.simulate)
 app.command()(whatif.whatif)
 app.add_typer(tenants.app, name="tenants")
+app.add_typer(access.keys_app, name="keys")
+app.add_typer(access.grants_app, name="grants")
+app.add_typer(access.audit_app, name="audit")
+app.command()(access.whoami)
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(sim.app, name="sim")
 app.add_typer(config_versions.app, name="config")

@@ -73,6 +73,8 @@ class Running:
     """Its URL; the directory is its owner's alone."""
     node: bool = False
     """`zen node`: jobs run on this machine, in the directories they were submitted from."""
+    key_file: str = ""
+    """Holds the owner's key; readable by the owner alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from core.active import ActiveIndex
+from core.audit_log import AuditEntry
 from core.forecast import Forecast
 from core.groups import Wait
 from core.job import Job, JobStatus, TimelineEntry
@@ -297,7 +298,8 @@ SmallChange = (
 )
 """Changes of which there are few: written one by one, in their order."""
 Change = (
-    NewJob
+    AuditEntry
+    | NewJob
     | JobMove
     | JobNote
     | JobProgress

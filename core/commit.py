@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from core.audit_log import AuditEntry
 from core.changes import (
     AtomicBatch,
     Change,
@@ -54,7 +55,7 @@ Moves = (JobMove, VmMove)
 Free = (
     *(WaitNote, Send, Charge, NewRequest, SettleRequest, PutRegionBlock, DropRegionBlock),
     *(PutSupplyHistory, PutRegionStatus, ForgetRegion, PutForecast, RaiseAlert, ClearAlert),
-    DeadLetter,
+    *(DeadLetter, AuditEntry),
 )
 """Changes without a guard that name no row to be read beforehand."""
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from core.audit_log import AuditEntry
 from core.changes import (
     AtomicBatch,
     Change,
@@ -89,6 +90,7 @@ class Writes:
     heartbeats: dict[str, VmHeartbeat] = field(default_factory=dict)
     small: list[SmallChange] = field(default_factory=list)
     sends: list[OutMessage] = field(default_factory=list)
+    audited: list[AuditEntry] = field(default_factory=list)
     tenants: dict[str, Tenant] = field(default_factory=dict)
     charged: dict[str, Charged] = field(default_factory=dict)
     wakes: bool = False
@@ -120,6 +122,8 @@ def _fold_one(change: Change, writes: Writes) -> None:
             _fold_vm(change, writes)
         case Send(message):
             writes.sends.append(message)
+        case AuditEntry():
+            writes.audited.append(change)
         case PutTenant() | Charge() | Reserve():
             _fold_tenant(change, writes)
         case _:

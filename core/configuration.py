@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
+
+from core.audit_log import Actor, AuditAction, AuditEntry
 
 FILES_MAX = 1000
 """Files that were not looked at for the longest time are forgotten: hosts come and go."""
@@ -32,6 +34,8 @@ class ConfigVersion:
     """Against the version before, in words."""
     rollback_of: int | None = None
     """The version whose document it restores; None: a file brought it."""
+    actor: Actor | None = field(default=None, compare=False)
+    """Who brought it, if it was no file; not stored here, but in the audit log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,20 @@ class ConfigPage:
     total: int
     next_before: int | None
     """Ask for versions before this one to go on."""
+
+
+def audited(new: ConfigVersion) -> AuditEntry:
+    """The row of the audit log for a version that is recorded: who brought it by name, or the
+    replica that read it in its file."""
+    rolled = new.rollback_of is not None
+    detail = {"source": new.source, "changes": str(len(new.diff))}
+    return AuditEntry(
+        at=new.at,
+        actor=new.actor or Actor(f"replica:{new.author}"),
+        action=AuditAction.CONFIG_ROLLBACK if rolled else AuditAction.CONFIG_CHANGE,
+        target=f"config/{new.version}",
+        detail=detail,
+    )
 
 
 class ConfigVersions(Protocol):
@@ -91,5 +109,6 @@ class ConfigVersions(Protocol):
     ) -> bool:
         """Guards: its number is the next one, and no job of the clusters `unused` is left. Both
         are checked where it is written, so two replicas cannot record the same number. False:
-        the world moved, look again. `seen`: the file that brought it, considered by this."""
+        the world moved, look again. `seen`: the file that brought it, considered by this. Its
+        row of the audit log is written with it."""
         ...

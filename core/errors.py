@@ -132,3 +132,13 @@ class Forbidden(ZenError):
     """We are not allowed: hold, tell a human."""
 
     code = "forbidden"
+
+
+class TooManyRequests(ZenError):
+    """The caller's rate limit is used up: wait."""
+
+    code = "too_many_requests"
+
+    def __init__(self, words: str, retry_after_s: int) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(words)

@@ -8,6 +8,7 @@ from datetime import datetime
 
 # Without vowels and look-alikes, so that no suffix spells a word or is misread.
 _SUFFIX_ALPHABET = "bcdfghjkmnpqrstvwxz2456789"
+_KEY_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 class RandomIds:
@@ -35,3 +36,7 @@ class RandomIds:
     def suffix(self) -> str:
         """The four characters that end a VM name."""
         return "".join(self._dice.choice(_SUFFIX_ALPHABET) for _ in range(4))
+
+    def api_key(self) -> tuple[str, bytes]:
+        """(id, secret) of a new key; `core.api_keys.key_text` makes its text."""
+        return "".join(self._dice.choices(_KEY_ALPHABET, k=12)), self._dice.randbytes(32)

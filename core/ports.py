@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from core.access import EVERY_TENANT, Tenants
 from core.actions import Create, Delete, Queue
 from core.changes import AtomicBatch, Committed, Snapshot
 from core.cluster import ClusterSpec, RegionSpec
@@ -37,6 +38,7 @@ class Ids(Protocol):
     def token(self) -> str: ...
     def request_id(self) -> str: ...
     def suffix(self) -> str: ...
+    def api_key(self) -> tuple[str, bytes]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +100,23 @@ class Store(Protocol):
         nothing is written. Commits wake the listeners once."""
         ...
 
-    async def find_job(self, job_id: str, user_id: str | None) -> Job:
-        """NotFound, or Ambiguous when several users have that job id and none was named."""
+    async def find_job(
+        self, job_id: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
+    ) -> Job:
+        """NotFound, or Ambiguous when several users have that job id and none was named. Jobs of
+        other tenants are not there."""
         ...
 
-    async def find_group(self, group: str, user_id: str | None) -> str:
-        """Whose group it is. NotFound, or Ambiguous when several users have it."""
+    async def find_group(
+        self, group: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
+    ) -> str:
+        """Whose group it is. NotFound, or Ambiguous when several users have it. Jobs of other
+        tenants are not there."""
         ...
 
-    async def open_jobs(self, group: str, user_id: str, limit: int) -> Sequence[Job]:
+    async def open_jobs(
+        self, group: str, user_id: str, limit: int, tenants: Tenants = EVERY_TENANT
+    ) -> Sequence[Job]:
         """Jobs of a group that have not ended and are not about to."""
         ...
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from core.access import EVERY_TENANT, Tenants
 from core.changes import DeadLetter, RegionStatus
 from core.cost import CostKind
 from core.cost_report import CostQuestion, CostReport
@@ -30,6 +31,8 @@ class JobFilter:
     cluster: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     job_ids: tuple[str, ...] = ()
+    tenants: Tenants = EVERY_TENANT
+    """Jobs of other tenants are not there."""
 
     def fits(self, job: Job) -> bool:
         """Whether the job is listed. Of a gang people see the job with rank 0; its members are
@@ -46,6 +49,7 @@ class JobFilter:
             and (job.gang is None or job.gang.rank == 0 or bool(self.job_ids))
             and (not self.job_ids or spec.job_id in self.job_ids)
             and self.labels.items() <= spec.labels.items()
+            and spec.tenant_id in self.tenants
         )
 
 
@@ -207,23 +211,9 @@ class ServiceSummary:
     """Cluster → what its VMs cost now."""
 
 
-class Reads(Protocol):
-    """Questions that change nothing. A token that is not ours raises BadInput."""
-
-    async def job(self, job_id: str, user_id: str | None) -> JobRow: ...
-    async def jobs(
-        self, where: JobFilter, size: int, token: str | None, offset: int = 0
-    ) -> Page[JobRow]:
-        """A page behind the token's place, or behind the first `offset` rows."""
-        ...
-
-    async def group(self, group: str, user_id: str | None) -> GroupRow: ...
-    async def events(self, uid: str, size: int, after: int) -> Sequence[EventRow]: ...
-    async def waits(self, uid: str) -> Sequence[WaitRow]: ...
-    async def attempts(self, uid: str) -> Sequence[AttemptRow]: ...
-    async def milestones(self, uids: Sequence[str]) -> Mapping[str, Milestones]:
-        """Those of jobs that have a history, by uid: one question for a whole page of jobs."""
-        ...
+class FleetReads(Protocol):
+    """Questions about the service, of no tenant in particular. A token that is not ours raises
+    BadInput."""
 
     async def running_by_region(self) -> Mapping[tuple[str, str], int]:
         """(cluster, region) → jobs that compute there."""
@@ -240,5 +230,29 @@ class Reads(Protocol):
         self, source: str | None, size: int, token: str | None
     ) -> Page[DeadLetterRow]: ...
     async def dead_letter(self, message_id: str) -> DeadLetterRow: ...
-    async def cost(self, question: CostQuestion) -> CostReport: ...
     async def summary(self) -> ServiceSummary: ...
+
+
+class Reads(FleetReads, Protocol):
+    """Questions that change nothing. Those about jobs may be bound to tenants."""
+
+    async def job(
+        self, job_id: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
+    ) -> JobRow: ...
+    async def jobs(
+        self, where: JobFilter, size: int, token: str | None, offset: int = 0
+    ) -> Page[JobRow]:
+        """A page behind the token's place, or behind the first `offset` rows."""
+        ...
+
+    async def group(
+        self, group: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
+    ) -> GroupRow: ...
+    async def events(self, uid: str, size: int, after: int) -> Sequence[EventRow]: ...
+    async def waits(self, uid: str) -> Sequence[WaitRow]: ...
+    async def attempts(self, uid: str) -> Sequence[AttemptRow]: ...
+    async def milestones(self, uids: Sequence[str]) -> Mapping[str, Milestones]:
+        """Those of jobs that have a history, by uid: one question for a whole page of jobs."""
+        ...
+
+    async def cost(self, question: CostQuestion) -> CostReport: ...

@@ -13,10 +13,12 @@ from core.configuration import (
     ConfigPage,
     ConfigVersion,
     FileSeen,
+    audited,
 )
 from core.errors import NotFound
 from core.job import FINAL, JobStatus
 from core.text import clean
+from db.audit_rows import AUDIT, INSERT_AUDIT
 from db.rows import Row, mapping_of, to_json
 from db.store import Connection, PostgresStore
 
@@ -133,6 +135,7 @@ class PostgresConfigVersions:
             if written:
                 old = new.version - VERSIONS_MAX
                 await connection.execute("DELETE FROM config_versions WHERE version <= %s", (old,))
+                await connection.execute(INSERT_AUDIT, AUDIT.arrays([audited(new)]))
                 if seen is not None:
                     await _saw(connection, seen)
         return written == 1

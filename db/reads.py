@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core.access import EVERY_TENANT, Tenants
 from core.changes import DeadLetter, RegionStatus
 from core.cost_report import CostQuestion, CostReport
 from core.errors import NotFound
@@ -36,7 +37,7 @@ from core.vm import VmState
 from core.waits import WaitRow
 from db import waits
 from db.cost import JOB_COSTS, cost_report, job_costs_of
-from db.groups import find_group, group_counts
+from db.groups import ONE_JOB, find_group, group_counts, one_job
 from db.milestones import milestones, running_by_region
 from db.queue_heads import due_before
 from db.rows import (
@@ -109,6 +110,7 @@ _JOB_CONDITIONS = {
     # Of a gang people see the job with rank 0; its members are shown with it.
     "alone": "j.rank = 0",
     "job_ids": "j.job_id = ANY(%(job_ids)s::text[])",
+    "tenants": "j.tenant_id = ANY(%(tenants)s::text[])",
 }
 
 
@@ -189,10 +191,11 @@ class PostgresReads:
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
 
-    async def job(self, job_id: str, user_id: str | None) -> JobRow:
-        where = "j.job_id = %s AND (%s::text IS NULL OR j.user_id = %s)"
-        query = f"SELECT {JOB_ROW} FROM jobs AS j WHERE {where} ORDER BY j.user_id LIMIT 2"
-        rows = await self._ask(query, (job_id, user_id, user_id))
+    async def job(
+        self, job_id: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
+    ) -> JobRow:
+        query = f"SELECT {JOB_ROW} FROM jobs AS j WHERE {ONE_JOB} ORDER BY j.user_id LIMIT 2"
+        rows = await self._ask(query, one_job(job_id, user_id, tenants))
         found = [_job_row(row) for row in rows]
         only_one("job", job_id, user_id, [row.job.spec.user_id for row in found])
         return found[0]
@@ -206,6 +209,7 @@ class PostgresReads:
             "cluster": where.cluster,
             "labels": to_json(dict(sorted(where.labels.items()))) if where.labels else None,
             "job_ids": list(where.job_ids) or None,
+            "tenants": where.tenants.only,
         }
         request = PageRequest.of(("jobs", *words.values()), size, token)
         words["alone"] = None if where.job_ids else True
@@ -213,10 +217,12 @@ class PostgresReads:
         found = [_job_row(row) for row in rows]
         return request.page(found, total, lambda row: PageCursor(row.job.submitted_at, row.job.uid))
 
-    async def group(self, group: str, user_id: str | None) -> GroupRow:
+    async def group(
+        self, group: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
+    ) -> GroupRow:
         async with self._store.connection() as connection:
-            owner = await find_group(connection, group, user_id)
-            return GroupRow(group, owner, await group_counts(connection, group, owner))
+            owner = await find_group(connection, group, user_id, tenants)
+            return GroupRow(group, owner, await group_counts(connection, group, owner, tenants))
 
     async def events(self, uid: str, size: int, after: int) -> Sequence[EventRow]:
         """Oldest first, beginning behind `after`."""

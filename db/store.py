@@ -15,6 +15,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from core.access import EVERY_TENANT, Tenants
 from core.changes import AtomicBatch, Committed, Snapshot
 from core.commit import Moves, judge, wanted
 from core.commit_writes import Writes, fold
@@ -30,7 +31,7 @@ from core.retention import RetentionRules
 from core.tenants import Holding, TenantRow
 from db.cost import settle_costs, spent
 from db.forecasts import QueueReader, forecasts, runs
-from db.groups import find_group, members, open_jobs
+from db.groups import ONE_JOB, find_group, members, one_job, open_jobs
 from db.locks import lock
 from db.retention import prune
 from db.rows import JOB_SELECT, job_of, mapping_of
@@ -308,25 +309,29 @@ class PostgresStore:
         proven = {uid: stored[uid] for uid in uids if uid in stored}
         return _Done(Committed.of(len(batches), refusals), writes, proven)
 
-    async def find_job(self, job_id: str, user_id: str | None) -> Job:
-        query = (
-            f"SELECT {JOB_SELECT} FROM jobs AS j "
-            "WHERE job_id = %s AND (%s::text IS NULL OR user_id = %s) ORDER BY user_id LIMIT 2"
-        )
+    async def find_job(
+        self, job_id: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
+    ) -> Job:
+        query = f"SELECT {JOB_SELECT} FROM jobs AS j WHERE {ONE_JOB} ORDER BY user_id LIMIT 2"
         async with self.connection() as connection:
-            cursor = await connection.execute(query, (job_id, user_id, user_id), binary=True)
+            values = one_job(job_id, user_id, tenants)
+            cursor = await connection.execute(query, values, binary=True)
             rows = await cursor.fetchall()
         jobs = [job_of(row) for row in rows]
         only_one("job", job_id, user_id, [job.spec.user_id for job in jobs])
         return jobs[0]
 
-    async def find_group(self, group: str, user_id: str | None) -> str:
+    async def find_group(
+        self, group: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
+    ) -> str:
         async with self.connection() as connection:
-            return await find_group(connection, group, user_id)
+            return await find_group(connection, group, user_id, tenants)
 
-    async def open_jobs(self, group: str, user_id: str, limit: int) -> Sequence[Job]:
+    async def open_jobs(
+        self, group: str, user_id: str, limit: int, tenants: Tenants = EVERY_TENANT
+    ) -> Sequence[Job]:
         async with self.connection() as connection:
-            return await open_jobs(connection, group, user_id, limit)
+            return await open_jobs(connection, group, user_id, limit, tenants)
 
     async def members(self, gang: str) -> Sequence[Job]:
         async with self.connection() as connection:

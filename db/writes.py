@@ -16,6 +16,7 @@ from core.commit_writes import Attempt, EventWrite, Writes, number_events
 from core.job import WAITING, Job
 from core.messages import OutMessage
 from core.text import clean
+from db.audit_rows import AUDIT, INSERT_AUDIT
 from db.dependencies import write_dependencies
 from db.locks import OUTBOX_LOCK
 from db.rows import JOB_BIRTH, JOB_STATE, VM, BulkColumn, Shape, to_json
@@ -237,6 +238,7 @@ async def write(connection: Connection, writes: Writes, locked: Locked) -> None:
         await write_plain(connection, writes.small)
         await write_tenants(connection, list(writes.tenants.values()), writes.charged)
         await _write_sends(connection, writes.sends)
+        await _bulk(connection, INSERT_AUDIT, AUDIT, writes.audited)
         if writes.wakes:
             await connection.execute("SELECT pg_notify(%s, '')", (WAKE_CHANNEL,))
 

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import metadata
 
 import structlog
@@ -16,6 +17,8 @@ from core.errors import StoreDown
 from core.ids import RandomIds
 from core.messages import SubscriptionFault
 from core.stopping import stop_event
+from db.access import PostgresAccess
+from db.audit_log import PostgresAuditLog
 from db.config_versions import PostgresConfigVersions
 from db.notifications import Listener
 from db.reads import PostgresReads
@@ -24,17 +27,19 @@ from messaging.mending import mend_subscriptions
 from messaging.pubsub import PubSubBus
 from migs.google_compute import open_google
 from migs.own_machines import open_own_machines
+from scheduler.access.authenticator import Authenticator
+from scheduler.api.caller import TenantReads
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.http.app import create_app, create_metrics_app
 from scheduler.api.http.server import bind, web_server
 from scheduler.api.job_meta import JobMetas
 from scheduler.api.manifests import ManifestCache
-from scheduler.api.services import OK, Embedded, Services
+from scheduler.api.services import OK, ApiAccess, Embedded, Services
 from scheduler.operations.first_config import Start
 from scheduler.operations.live_config import ConfigParts
 from scheduler.operations.metrics import Metrics
 from scheduler.queue.blocked_clusters import KnownRegionBlocks
-from scheduler.replica import Adapters, Replica
+from scheduler.replica import Adapters, Replica, forever
 from scheduler.submission.group_commit import GroupCommit
 from stores.base import open_store
 
@@ -54,6 +59,7 @@ class Production:
         self._store = PostgresStore(settings.database_url, name=holder)
         self._bus = PubSubBus(settings.project, emulator_host=settings.pubsub_host)
         self._clouds = {pool: made(settings, clock) for pool, made in CLOUD_MAKERS.items()}
+        audit_log = PostgresAuditLog(self._store)
         adapters = Adapters(
             store=self._store,
             bus=self._bus,
@@ -70,8 +76,11 @@ class Production:
                 PostgresConfigVersions(self._store),
                 host=socket.gethostname(),
             ),
+            audit_log=audit_log,
         )
         self.replica = Replica(settings, adapters, Metrics(), holder)
+        keys = PostgresAccess(self._store)
+        self.access = ApiAccess(keys, Authenticator(keys, self.replica.clock), audit_log)
         blocks = KnownRegionBlocks(PostgresReads(self._store).blocks, self.replica.clock)
         self.replica.submissions.blocks = blocks
 
@@ -83,9 +92,11 @@ class Production:
         """Does not wait for the database: readiness tells."""
         await self._store.open()
         self.replica.start()
+        self._key_uses = forever("key uses", self.access.authenticator.remember)
 
     async def close(self) -> None:
         """Hand over first, then let go."""
+        self._key_uses.cancel()
         await self.replica.stop()
         await self._bus.close()
         for cloud in self._clouds.values():
@@ -95,10 +106,13 @@ class Production:
     def services(self, embedded: Embedded | None) -> Services:
         """What the API stands on."""
         replica, settings = self.replica, self.replica.settings
+        reads = PostgresReads(self._store)
         files = open_store(settings.store_url)
         return Services(
             store=self._store,
-            reads=PostgresReads(self._store),
+            reads=reads,
+            bound_reads=partial(TenantReads, reads),
+            access=self.access,
             submissions=replica.submissions,
             settings=replica.live,
             clock=replica.clock,

@@ -6,11 +6,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
 from config.live import LiveSettings
 from config.settings import Settings
+from core.audit_store import AuditLog
 from core.cluster import RegionSpec
 from core.errors import ZenError
 from core.ports import Bus, Clock, Cloud, Ids, Store
@@ -36,6 +38,8 @@ from scheduler.v1.recall import Recall
 
 log = structlog.get_logger("replica")
 RESTART_S = 1.0
+AUDIT_S = 0.5
+AUDIT_BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class Adapters:
     """Makes subscriptions again that were lost; None: nobody can delete them."""
     config: ConfigParts | None = None
     """None: the configuration does not change while we run."""
+    audit_log: AuditLog | None = None
+    """What the leader links into a chain; None: nothing is audited."""
 
 
 class Replica:
@@ -207,6 +213,8 @@ class Replica:
                 self._adapters.mend, read, self.store, self.leadership, self.clock
             )
             tasks.append(forever("subscriptions", watch.run))
+        if self._adapters.audit_log is not None:
+            tasks.append(forever("audit", partial(link_for_ever, self._adapters.audit_log)))
         return tasks, orchestrator
 
     def _forecaster(self, books: Bookkeeper) -> Forecaster:
@@ -259,6 +267,13 @@ class Replica:
     async def _listen(self) -> None:
         async for _ in self._adapters.wakeups():
             self._wake()
+
+
+async def link_for_ever(log: AuditLog) -> None:
+    """Each row of the audit log gets its link within about a second."""
+    while True:
+        if await log.link(AUDIT_BATCH) < AUDIT_BATCH:
+            await asyncio.sleep(AUDIT_S)
 
 
 def forever(name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:

@@ -21,6 +21,7 @@ import httpx
 
 from cli.chaos.job_flow import Flow
 from cli.chaos.scenarios import STUCK_S, ChaosLog, ChaosPlan, NotRecovered, Outage
+from cli.credentials import read_key
 from cli.paths import Home, Running, alive, send_signal
 from core.clock import SystemClock
 from core.errors import StoreDown
@@ -78,7 +79,7 @@ class ChaosRun:
         # A pool that looks for a database which we took away ourselves is no news.
         logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
         await watch(await self._store())
-        async with httpx.AsyncClient(timeout=10, trust_env=False) as http:
+        async with httpx.AsyncClient(timeout=10, trust_env=False, headers=self._key()) as http:
             self._flow = flow = Flow(
                 self._plan, self.story, self._ticks, http, self._running, self._project()
             )
@@ -95,6 +96,9 @@ class ChaosRun:
                 await asyncio.gather(flowing, return_exceptions=True)
             await self._heal(flow)
         return self.story
+
+    def _key(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {read_key(Path(self._running().key_file))}"}
 
     async def store(self) -> PostgresStore:
         """The database as it is now, for the verdict."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cli.client import Client, sim_client
+from cli.credentials import read_key
 from cli.options import AsJson, command
 from cli.output.printing import Answer, say
 
@@ -37,7 +39,7 @@ def demo(
     tell("starting a stack of its own (database, bus, pretend cloud, scheduler) …")
     with (
         own_stack(Options(port=0, changes=CHANGES), "demo", tell, keep=keep) as (_, running),
-        Client(running.api) as api,
+        Client(running.api, key=read_key(Path(running.key_file))) as api,
         sim_client(running.sim) as sim,
     ):
         summary = Play(api, sim, live=sys.stdout.isatty(), silent=as_json).run()

@@ -198,18 +198,37 @@ def infra_gcloud(
 
 @db_app.command("upgrade")
 @command
-def db_upgrade(config: ConfigFile = None) -> Answer:
+def db_upgrade(
+    config: ConfigFile = None,
+    owner_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--owner-key",
+            metavar="FILE",
+            help="Makes the key in FILE an owner's; a new one if there is no such file.",
+        ),
+    ] = None,
+) -> Answer:
     """Brings the database to the newest schema; safe to repeat.
 
+    The owner's key is the first one: with it all other keys are created (zen keys create).
+
     \b
-    Example:
+    Examples:
       DATABASE_URL=postgresql://zen@db/zen zen db upgrade
+      DATABASE_URL=postgresql://zen@db/zen zen db upgrade --owner-key owner.key
     """
     from db.migrate import current, upgrade
 
     with _database(config) as url:
         upgrade(url)
         revision = current(url)
+        if owner_key is not None:
+            import asyncio
+
+            from scheduler.access.owner_key import store_owner_key
+
+            asyncio.run(store_owner_key(url, owner_key))
     return Answer({"revision": revision}, [f"the database is at {revision}"])
 
 

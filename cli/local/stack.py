@@ -89,6 +89,7 @@ class Stack:
         # What a machine of its own remembers and what a pretend cloud does have nothing in common.
         self._data = home.path / "node" if options.node else home.path
         self._config = self._data / home.config.name
+        self._key_file = self._data / "owner.key"
         self._note = options.node.note if options.node else cap.note
         self._clock = SystemClock()
         self._children: dict[str, Child] = {}
@@ -172,7 +173,7 @@ class Stack:
         words = ("-m", "db.embedded.server", "run", "--data-dir", str(self._data / "pg"))
         ready = await self._launch("postgres", words, stop_s=3.0)
         self._environment["DATABASE_URL"] = str(ready["url"])
-        await self._step("schema", "db", "upgrade")
+        await self._step("schema", "db", "upgrade", "--owner-key", str(self._key_file))
 
     async def _start_bus_and_cloud(self, settings: Settings) -> None:
         directory = str(self._data / "bus")
@@ -315,6 +316,7 @@ class Stack:
             apis=self._apis,
             database=self._environment["DATABASE_URL"],
             node=self._options.node is not None,
+            key_file=str(self._key_file),
         )
         self._home.write(running)
         return running

@@ -7,7 +7,8 @@ from functools import partial
 from starlette.requests import Request
 
 from core.errors import Ambiguous, NotFound
-from core.reads import JobFilter, JobRow, Reads
+from core.reads import JobFilter, JobRow
+from scheduler.api.caller import TenantReads
 from scheduler.api.http.endpoint import route
 from scheduler.api.http.params import Param, Query, read_job_id
 
@@ -17,7 +18,7 @@ job_route = partial(route, params=(USER, TENANT), errors=(404, 409))
 """A route about one job."""
 
 
-async def find_job(reads: Reads, request: Request, query: Query) -> JobRow:
+async def find_job(reads: TenantReads, request: Request, query: Query) -> JobRow:
     """NotFound also for another tenant's job: not even that it exists is told."""
     job_id, user_id = read_job_id(request), query.text("user_id")
     tenant_id = query.text("tenant_id")

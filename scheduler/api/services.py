@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from starlette.requests import Request
+
 from config.live import LiveSettings
 from config.settings import ApiSettings
+from core.access_store import AccessStore
+from core.audit_store import AuditLog
 from core.cluster import ClusterSpec
 from core.errors import BadInput
+from core.job import Job
 from core.names import Names
 from core.ports import Clock, Ids, Store
-from core.reads import Reads
+from core.reads import FleetReads
 from core.submission import unknown, unknown_cluster
+from scheduler.access.authenticator import Authenticator
+from scheduler.api.caller import ApiCaller, Stop, TenantReads, caller_of
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.job_meta import JobMetas
 from scheduler.api.manifests import ManifestCache
@@ -36,11 +43,23 @@ class Embedded:
 
 
 @dataclass(frozen=True, slots=True)
+class ApiAccess:
+    """Who may call, and what they did."""
+
+    store: AccessStore
+    authenticator: Authenticator
+    audit_log: AuditLog
+
+
+@dataclass(frozen=True, slots=True)
 class Services:
     """Everything a route may use."""
 
     store: Store
-    reads: Reads
+    reads: FleetReads
+    """What concerns no tenant in particular; jobs: `reads_of`."""
+    bound_reads: Callable[[ApiCaller], TenantReads]
+    access: ApiAccess
     submissions: Submissions
     settings: LiveSettings
     clock: Clock
@@ -64,6 +83,10 @@ class Services:
     log_poll_s: float = 0.2
     """First pause of a waiting log request; each further one is longer, up to a second."""
 
+    def reads_of(self, request: Request) -> TenantReads:
+        """What the caller of a request may know of jobs."""
+        return self.bound_reads(caller_of(request))
+
     def clusters(self) -> tuple[ClusterSpec, ...]:
         """As configured right now."""
         return self.settings.current.clusters
@@ -85,15 +108,15 @@ class Services:
     def names(self) -> Names:
         return self.settings.current.names
 
-    async def stop(
-        self, job_id: str, user_id: str, reason: str, *, by: Mapping[str, str]
-    ) -> Stopped:
+    async def stop(self, job: Job, stop: Stop) -> Stopped:
         """Ask a job to stop, whichever vocabulary the caller speaks."""
-        request = self.stop_request(reason, by)
-        stopped = await stop_job(self.store, job_id, user_id, request)
+        stop.caller.check_owns(job)
+        request = self.stop_request(stop)
+        stopped = await stop_job(self.store, job.spec.job_id, job.spec.user_id, request)
         if stopped.before is not None:
             self.metrics.job_moved(stopped.before, stopped.job)
         return stopped
 
-    def stop_request(self, reason: str, by: Mapping[str, str]) -> StopRequest:
-        return StopRequest(reason, self.settings.current.rules, self.names, self.clock.now(), by)
+    def stop_request(self, stop: Stop) -> StopRequest:
+        rules, now = self.settings.current.rules, self.clock.now()
+        return StopRequest(stop.reason, rules, self.names, now, stop.by, stop.caller.actor)

@@ -1,15 +1,15 @@
-"""Who stops a job and why. There is no authentication yet: who it was is what the caller says, and
-the timeline says so."""
+"""Who stops a job and why. Who it is comes from the caller's credentials, never from the body."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from starlette.requests import Request
 
+from core.access import Scope
 from core.errors import BadInput, Fault
 from core.submission import shown
+from scheduler.api.caller import Stop, caller_of
 from scheduler.api.http.endpoint import Body
 
 REASON_CHARS_MAX = 500
@@ -24,7 +24,7 @@ STOP_BODY = Body(
             "by": {
                 "type": "string",
                 "maxLength": BY_CHARS_MAX,
-                "description": "Who stops it, for the timeline. Not verified.",
+                "description": "For whom, if the key has the scope on-behalf-of; else ignored.",
             },
         },
     },
@@ -33,43 +33,30 @@ STOP_BODY = Body(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """For the timeline: a sentence, and the same as fields."""
-
-    reason: str
-    by: Mapping[str, str]
-
-
 def stop_of(
     request: Request,
     body: Mapping[str, object],
     *,
     user_id: str | None = None,
-    tenant_id: str | None = None,
     verb: str = "stopped",
 ) -> Stop:
-    """From what the body says, the user and tenant that the request names, and its User-Agent;
-    BadInput if the body says nonsense."""
+    """From the caller's credentials, what the body says, and the User-Agent; BadInput if the body
+    says nonsense. Only a key with the scope for it speaks for somebody else."""
+    caller = caller_of(request)
+    other = _text(body, "by", BY_CHARS_MAX) or user_id or ""
+    speaks = Scope.ON_BEHALF_OF in caller.principal.scopes and other != caller.principal.user_id
     said = {
-        "name": _text(body, "by", BY_CHARS_MAX),
-        "user_id": user_id or "",
-        "tenant_id": tenant_id or "",
+        "principal": caller.principal.name,
+        "name": caller.principal.label,
+        "on_behalf_of": other if speaks else "",
         "client": _printable(request.headers.get("user-agent", ""), BY_CHARS_MAX),
     }
     by = {field: value for field, value in said.items() if value}
-    words = f"{verb} by {_who(by)}"
+    words = f"{verb} by {caller.principal.label}"
+    if "on_behalf_of" in by:
+        words += f" on behalf of {other}"
     reason = _text(body, "reason", REASON_CHARS_MAX)
-    return Stop(f"{words}: {reason}" if reason else words, by)
-
-
-def _who(by: Mapping[str, str]) -> str:
-    person = by.get("name") or (f"user {by['user_id']}" if "user_id" in by else "")
-    tenant = f"tenant {by['tenant_id']}" if "tenant_id" in by else ""
-    named = " of ".join(filter(None, (person, tenant)))
-    if named:
-        return f"{named} (as the caller says)"
-    return f"an API client ({by['client']})" if "client" in by else "an API client"
+    return Stop(f"{words}: {reason}" if reason else words, by, caller)
 
 
 def _text(body: Mapping[str, object], field: str, chars_max: int) -> str:

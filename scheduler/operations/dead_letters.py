@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
 
+from core.audit_log import AuditEntry
 from core.changes import ReplayDeadLetter, Send
 from core.messages import OutMessage
 from core.names import Names
 from core.ports import Store
-from core.reads import DeadLetterRow, Reads
+from core.reads import DeadLetterRow, FleetReads
 
 SUBMIT = "submit"
 HEARTBEATS = "heartbeats"
@@ -35,7 +35,7 @@ def topic_of(source: str, names: Names) -> str:
 
 
 async def replay_dead_letter(
-    reads: Reads, store: Store, message_id: str, names: Names, now: datetime
+    reads: FleetReads, store: Store, message_id: str, names: Names, audited: AuditEntry
 ) -> Replayed:
     """NotFound if there is none. Once per dead letter, however often it is asked for: a copy that
     fails again becomes a dead letter of its own, with the new reason, and can be sent again as
@@ -50,7 +50,8 @@ async def replay_dead_letter(
         dead_letter.attributes,
         dead_letter.ordering_key,
     )
-    done = await store.commit([(ReplayDeadLetter(message_id, now), Send(again))], None)
+    now = audited.at
+    done = await store.commit([(ReplayDeadLetter(message_id, now), Send(again), audited)], None)
     if done.all_applied:
         return Replayed(replace(row, replayed_at=now), sent=True)
     # Somebody was faster, or retention took it away: the row tells which.

@@ -28,6 +28,7 @@ from config.reload import (
 from config.settings import Settings
 from config.watch import ConfigFile, FileLook
 from core.alerts import CONFIG_NOT_ADOPTED, CONFIG_REFUSED, AlertKind
+from core.audit_log import Actor
 from core.changes import Change
 from core.configuration import ConfigVersion, ConfigVersions, FileSeen
 from core.errors import Fault, StoreDown
@@ -93,6 +94,14 @@ class ConfigParts:
     look_s: float = LOOK_S
     host: str = ""
     """Whose file it is: another machine may have another one at the same path."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBy:
+    """Who rolls back to which version."""
+
+    number: int
+    actor: Actor
 
 
 class LiveConfig:
@@ -289,7 +298,7 @@ class LiveConfig:
         source: str,
         author: str,
         seen: FileSeen | None = None,
-        rollback_of: int | None = None,
+        by: RolledBy | None = None,
     ) -> Sequence[Fault]:
         """Records and adopts it; or the reasons why not. With what its file said, in one step: a
         rollback that comes next must not be undone by the same file."""
@@ -298,7 +307,9 @@ class LiveConfig:
             if faults := await self._faults(candidate, source):
                 return faults
             removed = removed_clusters(self._current, candidate)
-            new = replace(self._next(candidate, source, author), rollback_of=rollback_of)
+            new = self._next(candidate, source, author)
+            if by is not None:
+                new = replace(new, rollback_of=by.number, actor=by.actor)
             if await versions.record(new, removed, seen):
                 self._adopt(new)
                 return ()
@@ -335,7 +346,7 @@ class LiveConfig:
         busy = busy_faults(source, await self._parts.versions.jobs_in(removed))
         return [*restart_faults(self._parts.started, candidate, source), *busy]
 
-    async def rollback(self, number: int, author: str) -> Rolled:
+    async def rollback(self, number: int, author: str, actor: Actor) -> Rolled:
         """A new version that says what an old one said. NotFound, or ConfigError with the reasons
         why it cannot be in force now. Repeating it changes nothing."""
         async with self._lock:
@@ -345,7 +356,8 @@ class LiveConfig:
             changed = self.version is None or not self._same(candidate)
             if changed:
                 source = f"rollback to version {number}"
-                if faults := await self._propose(candidate, source, author, rollback_of=number):
+                by = RolledBy(number, actor)
+                if faults := await self._propose(candidate, source, author, by=by):
                     raise ConfigError(faults)
             assert self.version is not None, "adopted by now"
             return Rolled(self.version, changed)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from core.access import EVERY_TENANT, Tenants
+from core.audit_log import Actor, AuditAction, AuditEntry, job_target
 from core.changes import AtomicBatch, Change, JobMove, Send
 from core.errors import Conflict
 from core.job import Job, JobEvent, JobStatus, Rules
@@ -30,6 +32,8 @@ class StopRequest:
     now: datetime
     by: Mapping[str, str] = field(default_factory=dict)
     """Who asked for it, as fields of the timeline's entry."""
+    actor: Actor | None = None
+    """For the audit log; None: nobody in particular."""
 
     def stopped(self, job: Job) -> Job:
         """The job after the request; the same object if it is stopping already."""
@@ -40,7 +44,11 @@ class StopRequest:
         batch = self._one(job)
         for member in others:
             batch += self._one(member)
-        return batch
+        return batch if self.actor is None else (*batch, self._audited(job, self.actor))
+
+    def _audited(self, job: Job, actor: Actor) -> AuditEntry:
+        target = job_target(job.spec)
+        return AuditEntry(self.now, actor, AuditAction.STOP, target, job.spec.tenant_id)
 
     def _one(self, job: Job) -> AtomicBatch:
         after = self.stopped(job)
@@ -95,18 +103,30 @@ class GroupStopped:
         return len(self.moved) - self.cancelled
 
 
+@dataclass(frozen=True, slots=True)
+class GroupOwner:
+    """Whose jobs of a group are meant."""
+
+    user_id: str | None = None
+    tenants: Tenants = EVERY_TENANT
+    check: Callable[[Job], None] = lambda _: None
+    """Raises what the caller may not stop."""
+
+
 async def stop_group(
-    store: Store, group: str, user_id: str | None, request: StopRequest
+    store: Store, group: str, whose: GroupOwner, request: StopRequest
 ) -> GroupStopped:
     """All its jobs, some hundred at a time. NotFound, Ambiguous, or Conflict if jobs kept moving
     under each of our tries."""
-    owner = await store.find_group(group, user_id)
+    owner = await store.find_group(group, whose.user_id, whose.tenants)
     moved: list[tuple[Job, Job]] = []
     idle = 0
     while idle < _TRIES:
-        jobs = await store.open_jobs(group, owner, _GROUP_BATCH)
+        jobs = await store.open_jobs(group, owner, _GROUP_BATCH, whose.tenants)
         if not jobs:
             return GroupStopped(owner, tuple(moved))
+        for job in jobs:
+            whose.check(job)
         steps = [(job, request.stopped(job)) for job in jobs]
         batches = [request.batch(job, await _others(store, job)) for job in jobs]
         done = await store.commit(batches, None)

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from config.live import LiveSettings
+from core.audit_log import Actor, AuditAction, AuditEntry, job_target
 from core.changes import AtomicBatch, NewJob
 from core.cluster import ClusterSpec
 from core.errors import (
@@ -71,6 +72,12 @@ class SubmissionOptions:
     """A job that is larger than every VM waits, until its queue time-out, and is not refused."""
     confirmed_usd_per_hour: float | None = None
     """The price that the submitter has agreed to."""
+    by: Submitter | None = None
+    """Who submits; None: a message of the submit topic."""
+
+    def claimed(self, spec: JobSpec) -> JobSpec:
+        """The submission as its submitter's."""
+        return spec if self.by is None else self.by.claim(spec)
 
 
 NATIVE = SubmissionOptions()
@@ -120,6 +127,18 @@ class SubmissionPorts:
     ids: Ids
 
 
+class Submitter(Protocol):
+    """Who submits."""
+
+    @property
+    def actor(self) -> Actor: ...
+
+    def claim(self, spec: JobSpec) -> JobSpec:
+        """The submission as the submitter's: whose user and tenant it is; refused if it may not
+        be."""
+        ...
+
+
 class Submissions:
     """Checks a submission, chooses its cluster, and writes it once."""
 
@@ -149,11 +168,12 @@ class Submissions:
         idempotency_key: str | None,
         confirmed_usd_per_hour: float | None = None,
         options: SubmissionOptions = NATIVE,
+        by: Submitter | None = None,
     ) -> Accepted:
         """BadInput with every fault; Conflict when the id is taken by other content;
         PriceNotConfirmed when it costs more than is bought without asking."""
         native, in_words = self._native(data)
-        options = replace(options, confirmed_usd_per_hour=confirmed_usd_per_hour)
+        options = replace(options, confirmed_usd_per_hour=confirmed_usd_per_hour, by=by)
         try:
             return await self._submit(native, idempotency_key, options)
         except QuotaExceeded:
@@ -216,7 +236,9 @@ class Submissions:
         now = self._clock.now()
         uid = self._ids.uid(now)
         fresh_id = uid if options.uuid_ids else readable_id(uid)
-        sent = parse_submission(data, self._settings.current.timers, key_id or fresh_id)
+        sent = options.claimed(
+            parse_submission(data, self._settings.current.timers, key_id or fresh_id)
+        )
         # What a repeat is compared by is what was sent; what is stored says what was agreed to.
         digest = content_hash(sent)
         fresh = key_id is None and not _brings_id(data)
@@ -236,7 +258,7 @@ class Submissions:
             return await self._answer_again(sent, digest, stored, None)
         specs = expand(spec)
         batch = await self._bounded(self._batch(uid, specs, choice, digest, waits))
-        refusal = await self._write(batch)
+        refusal = await self._write((*batch, *self._audited(spec, options)))
         if refusal is None:
             if self._on_new is not None:
                 for change in batch:
@@ -251,14 +273,22 @@ class Submissions:
             raise Conflict(f"some of {spec.job_id}'s jobs exist already: take another job_id")
         return await self._answer_again(spec, digest, stored, choice)
 
-    async def preview(self, data: object) -> Preview:
+    def _audited(self, spec: JobSpec, options: SubmissionOptions) -> Sequence[AuditEntry]:
+        if options.by is None:
+            return ()
+        actor = options.by.actor
+        detail = {} if spec.user_id == actor.user_id else {"on_behalf_of": spec.user_id}
+        target, now = job_target(spec), self._clock.now()
+        submit = AuditAction.SUBMIT
+        return (AuditEntry(now, actor, submit, target, spec.tenant_id, detail=detail),)
+
+    async def preview(self, data: object, by: Submitter) -> Preview:
         """What would become of a submission, and what else there is for it; BadInput if no cluster
         has what it asks for, with or without more consent. Nothing is stored."""
         native, in_words = self._native(data)
         try:
-            sent = parse_submission(
-                native, self._settings.current.timers, readable_id(self._ids.uid(self._clock.now()))
-            )
+            fresh_id = readable_id(self._ids.uid(self._clock.now()))
+            sent = by.claim(parse_submission(native, self._settings.current.timers, fresh_id))
             terms = await self._terms(sent)
             spec = terms.agreed(sent)
             by_default = sent.spot is None

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
+from core.audit_log import AuditRow
 from core.configuration import (
     FILES_MAX,
     VERSIONS_MAX,
     ConfigPage,
     ConfigVersion,
     FileSeen,
+    audited,
 )
 from core.errors import NotFound
 from sim.memory.store import MemoryStore
@@ -92,6 +94,8 @@ class MemoryConfigVersions:
         if new.version != newest + 1 or self._jobs_in(unused):
             return False
         configs.append(new)
+        log = self._tables.audit_log
+        log.append(AuditRow(len(log) + 1, audited(new)))
         del configs[:-VERSIONS_MAX]
         if seen is not None:
             self._saw(seen)

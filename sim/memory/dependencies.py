@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -74,9 +74,6 @@ class Dependencies:
 
     def verdicts(self, limit: int) -> Mapping[str, str | None]:
         return {dependency: self._verdict(dependency) for dependency in sorted(self.ready)[:limit]}
-
-    def counts(self, key: GroupKey, find: Find) -> Mapping[JobStatus, int]:
-        return Counter(job.status for uid in self.groups[key] if (job := find(uid)))
 
     def _look(self, dependency: str, find: Find) -> None:
         for record in self.waits[dependency]:

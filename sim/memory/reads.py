@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
+from core.access import EVERY_TENANT, Tenants
 from core.changes import RegionStatus
 from core.cost_report import CostQuestion, CostReport
 from core.errors import NotFound
@@ -47,8 +48,10 @@ class MemoryReads:
         self._tables = store.tables
         self._clock = store.clock
 
-    async def job(self, job_id: str, user_id: str | None) -> JobRow:
-        found = await self._store.find_job(job_id, user_id)
+    async def job(
+        self, job_id: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
+    ) -> JobRow:
+        found = await self._store.find_job(job_id, user_id, tenants)
         return self._job_row(self._tables.jobs[found.uid])
 
     async def jobs(
@@ -56,7 +59,7 @@ class MemoryReads:
     ) -> Page[JobRow]:
         await self._store.reach()
         asked = [(name, value) for name, value in where.fields.items() if value is not None]
-        question = ("jobs", sorted(asked), where.statuses, where.cluster)
+        question = ("jobs", sorted(asked), where.statuses, where.cluster, where.tenants.only)
         labels = (*sorted(where.labels.items()), where.job_ids)
         found = _page(
             (record for record in self._tables.jobs.values() if where.fits(record.job)),
@@ -66,9 +69,12 @@ class MemoryReads:
         )
         return found.shown_as(self._job_row)
 
-    async def group(self, group: str, user_id: str | None) -> GroupRow:
-        owner = await self._store.find_group(group, user_id)
-        counts = self._tables.holds.counts((owner, group), self._tables.find)
+    async def group(
+        self, group: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
+    ) -> GroupRow:
+        owner = await self._store.find_group(group, user_id, tenants)
+        jobs = self._store.group_jobs(owner, group, tenants)
+        counts = Counter(job.status for job in jobs)
         return GroupRow(group, owner, counts)
 
     async def events(self, uid: str, size: int, after: int) -> Sequence[EventRow]:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Literal
 
+from core.access import EVERY_TENANT, Tenants
 from core.active import ActiveRows
 from core.changes import AtomicBatch, Committed, Snapshot
 from core.commit import check_term, judge, wanted
@@ -206,21 +207,41 @@ class MemoryStore:
         it."""
         return (await self.commit([batch], None)).refusals.get(0)
 
-    async def find_job(self, job_id: str, user_id: str | None) -> Job:
+    async def find_job(
+        self, job_id: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
+    ) -> Job:
         await self.reach()
         uids = self.tables.users.get(job_id, {})
-        owner = only_one("job", job_id, user_id, [u for u in uids if user_id in (None, u)])
-        return self.tables.jobs[uids[owner]].job
+        jobs = {user: self.tables.jobs[uid].job for user, uid in uids.items()}
+        owners = [
+            user
+            for user, job in jobs.items()
+            if user_id in (None, user) and job.spec.tenant_id in tenants
+        ]
+        return jobs[only_one("job", job_id, user_id, owners)]
 
-    async def find_group(self, group: str, user_id: str | None) -> str:
+    async def find_group(
+        self, group: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
+    ) -> str:
         await self.reach()
-        owners = [user for user, name in self.tables.holds.groups if name == group]
-        return only_one("group", group, user_id, [u for u in owners if user_id in (None, u)])
+        owners = [
+            user
+            for user, name in self.tables.holds.groups
+            if name == group and user_id in (None, user) and self.group_jobs(user, group, tenants)
+        ]
+        return only_one("group", group, user_id, owners)
 
-    async def open_jobs(self, group: str, user_id: str, limit: int) -> Sequence[Job]:
+    def group_jobs(self, user_id: str, group: str, tenants: Tenants) -> list[Job]:
+        """The jobs of a group that these tenants see, in order."""
+        uids = sorted(self.tables.holds.groups[user_id, group])
+        jobs = (self.tables.jobs[uid].job for uid in uids)
+        return [job for job in jobs if job.spec.tenant_id in tenants]
+
+    async def open_jobs(
+        self, group: str, user_id: str, limit: int, tenants: Tenants = EVERY_TENANT
+    ) -> Sequence[Job]:
         await self.reach()
-        tables = self.tables
-        jobs = (tables.jobs[uid].job for uid in sorted(tables.holds.groups[user_id, group]))
+        jobs = self.group_jobs(user_id, group, tenants)
         live = (j for j in jobs if not j.status.final and j.status is not JobStatus.STOPPING)
         return list(islice(live, limit))
 

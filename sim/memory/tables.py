@@ -13,6 +13,7 @@ from itertools import islice, takewhile
 from typing import Any, Generic, TypeVar
 
 from core.active import ActiveIndex
+from core.audit_log import AuditRow
 from core.changes import AtomicBatch, CloudRequest, RegionStatus, Snapshot
 from core.configuration import ConfigVersion
 from core.cost import Amount, CostKind, DailyKey
@@ -219,6 +220,7 @@ class Tables:
     cleared: Ordered[NumberKey] = field(default_factory=Ordered)
     dead_letters: dict[str, DeadLetterRow] = field(default_factory=dict)
     dead_letters_by_age: Ordered[TimeKey] = field(default_factory=Ordered)
+    audit_log: list[AuditRow] = field(default_factory=list)
     outbox: dict[int, OutMessage] = field(default_factory=dict)
     """Not yet confirmed, in the order of their commits."""
     sent: dict[int, tuple[datetime, OutMessage]] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
+from core.audit_log import AuditRow
 from core.changes import (
     ClearAlert,
     CloudRequest,
@@ -170,6 +171,8 @@ def apply(tables: Tables, writes: Writes, locked: Locked) -> None:
         tables.usage[name] = usage.plus(charged.usage.gpu_s, charged.usage.at, charged.half_life_s)
     for message in writes.sends:
         tables.send(message)
+    numbered = enumerate(writes.audited, len(tables.audit_log) + 1)
+    tables.audit_log += [AuditRow(seq, entry) for seq, entry in numbered]
 
 
 def _write_events(tables: Tables, writes: Writes, locked: Locked) -> None:

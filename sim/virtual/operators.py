@@ -9,13 +9,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from config.errors import ConfigError
+from core.audit_log import Actor, AuditAction, AuditEntry
 from core.changes import PutTenant
 from core.cost import Spent
 from core.errors import Conflict, NotFound, StoreDown
 from core.names import Names
 from core.tenants import Tenant
 from scheduler.operations.dead_letters import replay_dead_letter
-from scheduler.operations.stop import StopRequest, stop_group
+from scheduler.operations.stop import GroupOwner, StopRequest, stop_group
 from scheduler.replica import Replica
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore
@@ -141,7 +142,9 @@ class Desk:
         why, rules = "cancelled as a whole", replica.settings.rules
         request = StopRequest(why, rules, self._office.names, replica.clock.now())
         try:
-            stopped = await stop_group(replica.store, self._dice.choice(groups), None, request)
+            stopped = await stop_group(
+                replica.store, self._dice.choice(groups), GroupOwner(), request
+            )
         except (Conflict, NotFound):
             return False
         return bool(stopped.cancelled + stopped.stopping)
@@ -152,10 +155,14 @@ class Desk:
         if not dead_letters:
             return False
         message_id, reads = self._dice.choice(dead_letters), self._reads(replica)
-        names, now = self._office.names, replica.clock.now()
+        names = self._office.names
+        target = f"dead_letter/{message_id}"
+        audited = AuditEntry(
+            replica.clock.now(), Actor(AUTHOR), AuditAction.DEAD_LETTER_REPLAY, target
+        )
         try:
-            done = await replay_dead_letter(reads, replica.store, message_id, names, now)
-            again = await replay_dead_letter(reads, replica.store, message_id, names, now)
+            done = await replay_dead_letter(reads, replica.store, message_id, names, audited)
+            again = await replay_dead_letter(reads, replica.store, message_id, names, audited)
         except NotFound:
             return False  # retention took it
         assert not again.sent, f"{message_id} was sent twice"
@@ -176,7 +183,7 @@ class Desk:
         """True: it says the same as that version by now."""
         assert replica.config is not None, "runs with faults have a file"
         try:
-            await replica.config.rollback(version, AUTHOR)
+            await replica.config.rollback(version, AUTHOR, Actor(AUTHOR))
         except ConfigError:
             return False  # it would take a cluster away that has jobs
         return True

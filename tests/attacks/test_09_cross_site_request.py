@@ -26,7 +26,7 @@ JOB = b'{"command": ["touch", "/tmp/owned"], "job_id": "csrf"}'
 @pytest.mark.parametrize("path", ["/api/v1/jobs", "/jobs/gcp", "/jobs"])
 def test_a_page_submits_nothing(up: Stack, path: str, headers: dict[str, str]) -> None:
     """Neither a simple request without a type nor one that says what it is makes a job."""
-    answer = httpx.post(f"{up.run['api']}{path}", content=JOB, headers=headers, timeout=10)
+    answer = httpx.post(f"{up.api}{path}", content=JOB, headers=headers, timeout=10)
     assert answer.status_code in (403, 415)
     assert up.zen("show", "csrf", check=False).returncode != 0
 

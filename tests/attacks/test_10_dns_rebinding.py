@@ -15,6 +15,6 @@ def test_a_rebound_name_is_not_served(up: Stack, path: str) -> None:
     """Whatever the path and the method: 421, and nothing of the service in it."""
     for method in ("GET", "POST", "OPTIONS"):
         headers = {"Host": "evil.example"}
-        answer = httpx.request(method, f"{up.run['api']}{path}", headers=headers, timeout=10)
+        answer = httpx.request(method, f"{up.api}{path}", headers=headers, timeout=10)
         assert answer.status_code == 421
         assert answer.json()["code"] == "wrong_host"

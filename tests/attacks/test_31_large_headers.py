@@ -23,7 +23,7 @@ def test_large_heads_are_not_buffered(up: Stack, more: bytes) -> None:
     """The server answers 431 or closes after 32 kB; it does not grow by what was sent."""
     scheduler = psutil.Process(up.run["processes"]["scheduler"])
     before = scheduler.memory_info().rss
-    at = urlsplit(up.run["api"])
+    at = urlsplit(up.api)
     with socket.create_connection((at.hostname, at.port or 0), timeout=10) as line:
         line.sendall(HEAD)
         sent = 0

@@ -35,7 +35,7 @@ def is_closed(line: socket.socket) -> bool:
 
 def test_slow_connections_do_no_harm(up: Stack) -> None:
     """While they are open health answers as ever, and after the header time-out all are closed."""
-    at = urlsplit(up.run["api"])
+    at = urlsplit(up.api)
     lines = []
     try:
         for number in range(SLOW):
@@ -44,7 +44,7 @@ def test_slow_connections_do_no_harm(up: Stack) -> None:
             line.setblocking(False)
             lines.append(line)
         took = []
-        with httpx.Client(base_url=up.run["api"], timeout=10) as client:
+        with httpx.Client(base_url=up.api, timeout=10) as client:
             for _ in range(200):
                 begun = time.perf_counter()
                 assert client.get("/api/v1/health").status_code == 200

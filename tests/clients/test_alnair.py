@@ -54,7 +54,7 @@ def manifest(name: str, kind: str, *args: str, **job: object) -> Json:
 
 
 def run(up: Stack, document: Json) -> Json:
-    answer = httpx.post(f"{up.run['api']}/api/v1/jobs", json=document, timeout=10)
+    answer = httpx.post(f"{up.api}/api/v1/jobs", json=document, timeout=10)
     assert answer.status_code == 201, answer.text
     return up.wait(answer.json()["job_id"], seconds=60)
 

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.access import bearer
 from tests.e2e.stack import Stack, shipped_config, stack, wait_for
 
 pytestmark = pytest.mark.slow
@@ -39,7 +40,7 @@ def up(metrics_port: int) -> Iterator[Stack]:
 
 @pytest.fixture
 def api(up: Stack) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"{up.run['api']}/api/v1", timeout=10) as client:
+    with httpx.Client(base_url=f"{up.api}/api/v1", timeout=10) as client:
         yield client
 
 
@@ -155,9 +156,9 @@ def test_lists_are_paged(api: httpx.Client) -> None:
 def test_monitors_and_browsers(up: Stack, api: httpx.Client, metrics_port: int) -> None:
     """/health beside the API, metrics under their names on a port of their own, CORS for any
     origin, and seven counts of the cluster that a program reads as numbers."""
-    root = up.run["api"]
+    root = up.api
     assert httpx.get(f"{root}/health").json()["status"] == "healthy"
-    metrics = httpx.get(f"http://127.0.0.1:{metrics_port}/metrics").text
+    metrics = httpx.get(f"http://127.0.0.1:{metrics_port}/metrics", headers=bearer(up.key)).text
     for name in ("jobs_total", "queue_size", "gpu_utilization", "scheduling_latency"):
         assert f"gpu_scheduler_{name}" in metrics
     asks = {"Origin": "https://dash.example", "Access-Control-Request-Method": "POST"}

@@ -45,7 +45,7 @@ def up() -> Iterator[Stack]:
 
 @pytest.fixture
 def api(up: Stack) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=up.run["api"], timeout=10) as client:
+    with httpx.Client(base_url=up.api, timeout=10) as client:
         yield client
 
 

@@ -52,7 +52,7 @@ def _shared(service: Stack) -> Path:
 
 
 def post(service: Stack, path: str, body: Json | None = None) -> httpx.Response:
-    return httpx.post(f"{service.run['api']}{path}", json=body, timeout=10)
+    return httpx.post(f"{service.api}{path}", json=body, timeout=10)
 
 
 def payload(job_id: str, release: str, **fields: object) -> Json:

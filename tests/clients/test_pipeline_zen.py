@@ -106,13 +106,13 @@ def submit(stack: Stack, job_id: str, **fields: object) -> None:
         "gpu_type": "l4",
         **fields,
     }
-    answer = httpx.post(f"{stack.run['api']}/jobs/gcp", json=body, timeout=10)
+    answer = httpx.post(f"{stack.api}/jobs/gcp", json=body, timeout=10)
     assert answer.status_code == 200, answer.text
 
 
 def job_of(stack: Stack, job_id: str) -> Json:
     body = {"user_id": "ada", "job_ids": [job_id]}
-    url = f"{stack.run['api']}/jobs/get_by_user_and_ids"
+    url = f"{stack.api}/jobs/get_by_user_and_ids"
     return dict(httpx.post(url, json=body, timeout=10).json()[0])
 
 
@@ -172,7 +172,7 @@ def test_stop(stack: Stack) -> None:
     worker.says("FOUND_VM")
     worker.says("RUNNING")
     wait_status(stack, "stopped", "RUNNING")
-    url = f"{stack.run['api']}/jobs/gcp/stop/stopped/ada"
+    url = f"{stack.api}/jobs/gcp/stop/stopped/ada"
     assert httpx.post(url, timeout=10).json() == {"status": "stopping"}
     stop = wait_for("a stop message", lambda: pulled(stack, STOP))
     words = {"ackIds": [stop["ackId"]], "ackDeadlineSeconds": 0}

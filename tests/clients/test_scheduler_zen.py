@@ -30,7 +30,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def call(service: Stack, method: str, path: str, body: Json | None = None) -> Json:
-    answer = httpx.request(method, f"{service.run['api']}{path}", json=body, timeout=10)
+    answer = httpx.request(method, f"{service.api}{path}", json=body, timeout=10)
     assert answer.status_code == 200, answer.text
     return dict(answer.json())
 

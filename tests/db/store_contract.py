@@ -1,12 +1,14 @@
 """What every Store does, whatever it is made of. A suite inherits from StoreContract, imports
-the fixture `maker`, and gives the fixtures `store`, `reads` and `configs` (over the same data) and
-`expire_leader` (lets the leader's lease run out), `another` (a second store over the same data)."""
+the fixture `maker`, and gives the fixtures `store`, `reads`, `configs` and `audit_log` (over the
+same data), `expire_leader` (lets the leader's lease run out) and `another` (a second store over the
+same data)."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.db.builders import Maker
+from tests.db.contract.audit import AuditLogs
 from tests.db.contract.capacity import Knowledge, Machines, SupplyHistories
 from tests.db.contract.configs import Configurations
 from tests.db.contract.cost import Costs
@@ -16,6 +18,7 @@ from tests.db.contract.holds import Gangs, Groups, Holding
 from tests.db.contract.keeping import Another, Keeping
 from tests.db.contract.milestones import Histories
 from tests.db.contract.retention import Pruning
+from tests.db.contract.tenant_bounds import TenantBounds
 from tests.db.contract.tenants import FairHeads, Tenants
 from tests.db.contract.waits import Waits
 from tests.db.contract.words import ExpireLeader
@@ -53,5 +56,7 @@ class StoreContract(
     FairHeads,
     Forecasts,
     Waits,
+    TenantBounds,
+    AuditLogs,
 ):
     """All of it."""

@@ -28,6 +28,8 @@ from db.tables import metadata
 from tests.db.builders import Maker, at, put, step, submitted
 
 pytestmark = pytest.mark.slow
+NEWER = {"api_keys", "audit_log", "grants"}
+"""Tables that the dumps do not have yet."""
 DUMPS = sorted((Path(__file__).parent / "schema").glob("*.sql"))
 
 
@@ -51,7 +53,7 @@ async def store(upgraded_url: str) -> AsyncIterator[PostgresStore]:
 
 
 def test_an_upgraded_database_has_the_newest_schema(upgraded_url: str) -> None:
-    """Its tables are those of db/tables/, and every one of them kept its rows."""
+    """Its tables are those of db/tables/, and every one that there was kept its rows."""
     assert migrate.current(upgraded_url) == migrations.HEAD
     engine = sa.create_engine(migrate.sqlalchemy_url(upgraded_url))
     try:
@@ -60,6 +62,8 @@ def test_an_upgraded_database_has_the_newest_schema(upgraded_url: str) -> None:
             context = MigrationContext.configure(connection, opts=options)
             assert compare_metadata(context, metadata) == []
             for name, table in metadata.tables.items():
+                if name in NEWER:
+                    continue
                 rows = connection.execute(sa.select(sa.func.count()).select_from(table)).scalar()
                 assert rows, f"{name} is empty"
     finally:

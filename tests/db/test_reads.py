@@ -19,6 +19,7 @@ from db.reads import PostgresReads
 from db.store import PostgresStore
 from scheduler.operations.dead_letters import replay_dead_letter
 from tests.db.builders import Maker, at, put, put_placed, put_ready_vm, step, submitted
+from tests.db.contract.audit import ENTRY
 
 pytestmark = pytest.mark.slow
 
@@ -223,7 +224,10 @@ async def test_dead_letter_is_replayed_once(store: PostgresStore, reads: Postgre
     """Ten requests at once put one message into the outbox, whole and with its ordering key."""
     await put(store, dead_letter(1, "topic-x", ordering_key="vm-1"))
     answers = await asyncio.gather(
-        *(replay_dead_letter(reads, store, "m1", Names(), at(n)) for n in range(10))
+        *(
+            replay_dead_letter(reads, store, "m1", Names(), replace(ENTRY, at=at(n)))
+            for n in range(10)
+        )
     )
     assert sorted(answer.sent for answer in answers) == [False] * 9 + [True]
     (row,) = await store.outbox(10)

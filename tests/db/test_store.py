@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from core.job import Job, JobEvent, JobStatus
+from db.audit_log import PostgresAuditLog
 from db.config_versions import PostgresConfigVersions
 from db.reads import PostgresReads
 from db.snapshot import Mark
@@ -50,6 +51,11 @@ def reads(store: PostgresStore) -> PostgresReads:
 @pytest.fixture
 def configs(store: PostgresStore) -> PostgresConfigVersions:
     return PostgresConfigVersions(store)
+
+
+@pytest.fixture
+def audit_log(store: PostgresStore) -> PostgresAuditLog:
+    return PostgresAuditLog(store)
 
 
 @pytest.fixture

@@ -117,15 +117,25 @@ class Stack:
     def run(self) -> Json:
         return json.loads((self.home / "run.json").read_text())  # type: ignore[no-any-return]
 
+    @property
+    def key(self) -> str:
+        """The owner's."""
+        return Path(self.run["key_file"]).read_text().strip()
+
+    @property
+    def api(self) -> str:
+        """The address, with the owner's key: all that a client of HTTP needs."""
+        return str(self.run["api"]).replace("://", f"://zen:{self.key}@", 1)
+
     def get(self, path: str, **params: Any) -> Json:
-        answer = httpx.get(f"{self.run['api']}/api/v1{path}", params=params, timeout=10)
+        answer = httpx.get(f"{self.api}/api/v1{path}", params=params, timeout=10)
         assert answer.status_code == 200, answer.text
         return answer.json()  # type: ignore[no-any-return]
 
     def submit(self, *command: str, **fields: Any) -> str:
         """Over REST."""
         body = {"command": list(command), **fields}
-        answer = httpx.post(f"{self.run['api']}/api/v1/jobs", json=body, timeout=10)
+        answer = httpx.post(f"{self.api}/api/v1/jobs", json=body, timeout=10)
         assert answer.status_code == 201, answer.text
         return str(answer.json()["job_id"])
 
@@ -140,7 +150,7 @@ class Stack:
         return list(self.get(f"/jobs/{job_id}/events", page_size=500)["events"])
 
     def log(self, job_id: str) -> str:
-        answer = httpx.get(f"{self.run['api']}/api/v1/jobs/{job_id}/logs", timeout=10)
+        answer = httpx.get(f"{self.api}/api/v1/jobs/{job_id}/logs", timeout=10)
         return answer.text
 
     def wait(self, job_id: str, *statuses: str, seconds: float = 40) -> Json:

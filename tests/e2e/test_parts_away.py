@@ -55,7 +55,7 @@ def test_database_away(up: Stack) -> None:
     """Callers hear 503 within two seconds; the running job does not notice; the queue drains."""
     running, release = ticking(up)
     waiting = [up.submit("sleep", "0.2", gpu_type="a100-40gb", gpu_count=2) for _ in range(3)]
-    api = up.run["api"]
+    api = up.api
     with away(up, "postgres"):
         submission = {"command": ["true"], "gpu_type": "l4", "job_id": "later"}
         wait_for(

@@ -73,7 +73,7 @@ async def test_pubsub_message_becomes_a_job(up: Stack) -> None:
         await publish(up, "pipeline-zen-jobs-submit", body.encode())
 
     def look() -> bool | None:
-        answer = httpx.get(f"{up.run['api']}/api/v1/jobs/from-pubsub")
+        answer = httpx.get(f"{up.api}/api/v1/jobs/from-pubsub")
         return True if answer.status_code == 200 else None
 
     wait_for("the job of the message", look)
@@ -214,7 +214,7 @@ def test_idle_vms_are_given_back(up: Stack) -> None:
 
 def test_metrics_and_status_speak_of_what_happened(up: Stack) -> None:
     """The names that dashboards rely on."""
-    text = httpx.get(f"{up.run['api']}/metrics").text
+    text = httpx.get(f"{up.api}/metrics").text
     for name in ("jobs_total", "queue_size", "gpu_utilization", "scheduling_latency"):
         assert f"gpu_scheduler_{name}" in text
     assert "gpu_scheduler_preemptions_total" in text

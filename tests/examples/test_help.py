@@ -46,7 +46,7 @@ def prepared() -> Iterator[Workspace]:
         _submit(made)
         _files(made)
         _dead_letters(made)
-        made.names |= _addresses(made)
+        made.names |= _addresses(made) | _keys(made)
         yield made
 
 
@@ -94,6 +94,15 @@ def _addresses(made: Workspace) -> dict[str, str]:
         "rollback 6": "rollback 1",
         "--version 6": "--version 1",
     }
+
+
+def _keys(made: Workspace) -> dict[str, str]:
+    """A key to rotate, and one to revoke."""
+    found = {}
+    for verb in ("rotate", "revoke"):
+        key = json.loads(made.zen("keys", "create", verb, "--json").output)
+        found[f"{verb} KEY"] = f"{verb} {key['key_id']}"
+    return found
 
 
 def _some_vm(made: Workspace, cluster: str) -> str:

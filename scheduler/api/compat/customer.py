@@ -11,12 +11,14 @@ from urllib.parse import quote, urlencode
 from msgspec import Struct
 from starlette.requests import Request
 
+from core.access import Right
 from core.client_statuses import WORDS
 from core.errors import Ambiguous, BadInput, Conflict, Fault, NotFound, ZenError
 from core.job import FINAL, Job, JobStatus
 from core.names import JOB_ID
 from core.reads import JobFilter, Milestones
 from core.submission import shown
+from scheduler.api.caller import caller_of
 from scheduler.api.http.endpoint import Body, Routes, read_json, route
 from scheduler.api.http.params import Param, Query, checked_id, read_job_id
 from scheduler.api.job_meta import told
@@ -140,12 +142,16 @@ class CustomerRoutes(Routes):
     tag = TAG
     lenient = True
 
-    @route("POST /jobs/gcp", "Stored.", headers=KEY, body=Body(submit_body(), "v1"))
+    @route(
+        "POST /jobs/gcp", Right.JOBS_SUBMIT, "Stored.", headers=KEY, body=Body(submit_body(), "v1")
+    )
     async def submit(self, request: Request) -> NewJobOut:
         """Submit a job (v1)."""
         return await self.take(request, await read_json(request))
 
-    @route("POST /jobs/lum", "Stored.", headers=KEY, body=Body(submit_body(), "lum"))
+    @route(
+        "POST /jobs/lum", Right.JOBS_SUBMIT, "Stored.", headers=KEY, body=Body(submit_body(), "lum")
+    )
     async def submit_lum(self, request: Request) -> NewJobOut:
         """Submit a job of the Lumino protocol (v1).
 
@@ -164,7 +170,9 @@ class CustomerRoutes(Routes):
         """Answered with 200 and not 201: that client reads 201 as failure."""
         key = request.headers.get("idempotency-key")
         try:
-            accepted = await self._services.submissions.submit(native, idempotency_key=key)
+            accepted = await self._services.submissions.submit(
+                native, idempotency_key=key, by=caller_of(request)
+            )
         except BadInput as error:
             raise v1_refusal(error, by_cluster) from error
         except Conflict as error:
@@ -173,13 +181,19 @@ class CustomerRoutes(Routes):
             raise taken(accepted.job_id, accepted.user_id)
         return NewJobOut(accepted.job_id, "new")
 
-    @route("POST /jobs/gcp/stop/{job_id}/{user_id}", "It will be stopped.", errors=(404, 409))
+    @route(
+        "POST /jobs/gcp/stop/{job_id}/{user_id}",
+        Right.JOBS_OWN,
+        "It will be stopped.",
+        errors=(404, 409),
+    )
     async def stop_of_user(self, request: Request) -> StoppingOut:
         """Stop a user's job (v1)."""
         return await self._stop(request, read_job_id(request, "user_id"))
 
     @route(
         "POST /jobs/{job_id}/stop",
+        Right.JOBS_OWN,
         "It will be stopped.",
         params=(Param("user_id", "text", "Whose, if several users have a live one."),),
         errors=(404, 409),
@@ -194,29 +208,30 @@ class CustomerRoutes(Routes):
         other users do not count."""
         services, job_id = self._services, read_job_id(request)
         where = JobFilter({"user_id": user_id}, job_ids=(job_id,), statuses=LIVE)
-        rows = (await services.reads.jobs(where, 2, None)).rows
+        rows = (await services.reads_of(request).jobs(where, 2, None)).rows
         if len(rows) > 1:
             raise Ambiguous(f"several users have a live job {job_id}: say which user_id")
         if rows:
-            stop = stop_of(request, {}, user_id=user_id)
-            owner = rows[0].job.spec.user_id
-            stopped = await services.stop(job_id, owner, stop.reason, by=stop.by)
+            stopped = await services.stop(rows[0].job, stop_of(request, {}, user_id=user_id))
             if stopped.before is not None or not stopped.job.status.final:
                 return StoppingOut("stopping")
         raise NotFound(f"job {job_id} not found or not running")
 
     @route(
-        "POST /jobs/get_by_user_and_ids", "The jobs that exist.", body=Body(_QUESTION, "v1 jobs")
+        "POST /jobs/get_by_user_and_ids",
+        Right.JOBS_READ,
+        "The jobs that exist.",
+        body=Body(_QUESTION, "v1 jobs"),
     )
     async def by_user_and_ids(self, request: Request) -> list[V1JobOut]:
         """A user's jobs by their ids (v1)."""
         user_id, job_ids = _question(await read_json(request))
         if not job_ids:
             return []
-        reads = self._services.reads
+        reads = self._services.reads_of(request)
         page = await reads.jobs(JobFilter({"user_id": user_id}, job_ids=job_ids), IDS_MAX, None)
         jobs = {row.job.spec.job_id: row.job for row in page.rows}
-        known = await reads.milestones([job.uid for job in jobs.values()])
+        known = await reads.milestones(jobs.values())
         found = [jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in jobs]
         whens = [known.get(job.uid, Milestones()) for job in found]
         stored = await asyncio.gather(*map(self._artifacts, found, whens))

@@ -13,12 +13,13 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from core.access import Right
 from core.client_statuses import WORDS, statuses_called
 from core.errors import BadInput, NotFound
 from core.job import LEASED, Job, JobStatus
 from core.pages import Page
 from core.reads import JobFilter, Milestones, VmRow
-from core.tenants import DEFAULT_TENANT
+from scheduler.api.caller import ApiCaller, TenantReads, caller_of
 from scheduler.api.compat.customer import KEY, CustomerRoutes, NewJobOut, submit_body
 from scheduler.api.compat.definition_jobs import (
     DefinedJobOut,
@@ -137,6 +138,7 @@ class DefinitionRoutes(Routes):
 
     @route(
         "POST /jobs",
+        Right.JOBS_SUBMIT,
         {
             200: ResponseDoc("v1: stored.", NewJobOut),
             201: ResponseDoc("definition: stored.", DefinedJobOut),
@@ -157,14 +159,17 @@ class DefinitionRoutes(Routes):
         native = native_of_definition(body)
         try:
             accepted = await self._services.submissions.submit(
-                native, idempotency_key=key, options=OPTIONS
+                native, idempotency_key=key, options=OPTIONS, by=caller_of(request)
             )
         except BadInput as error:
             raise definition_refusal(error) from error
-        return reply(await self._shown(await self._row(accepted.job_id)), 201)
+        reads = self._services.reads_of(request)
+        job = await self._row(reads, accepted.job_id, caller_of(request))
+        return reply(await self._shown(reads, job), 201)
 
     @route(
         "GET /jobs",
+        Right.JOBS_READ,
         ResponseDoc("A page of jobs, newest first.", DefinedJobsOut, headers=PAGES),
         params=(
             Param("status_filter", "text", "Only in this state.", words=STATES),
@@ -172,48 +177,48 @@ class DefinitionRoutes(Routes):
             PAGE_TOKEN,
         ),
     )
-    async def list(self, query: Query) -> Response:
+    async def list(self, query: Query, caller: ApiCaller) -> Response:
         """List jobs."""
         word = query.text("status_filter")
         where = JobFilter(
-            {"tenant_id": DEFAULT_TENANT, "user_id": USER},
+            {"tenant_id": caller.home_tenant, "user_id": caller.principal.user_id},
             statuses=statuses_called(word) if word else (),
         )
-        page = await self._services.reads.jobs(
-            where, query.whole("limit"), query.text("page_token")
-        )
+        reads = self._services.bound_reads(caller)
+        page = await reads.jobs(where, query.whole("limit"), query.text("page_token"))
         jobs = [row.job for row in page.rows]
-        known = await self._services.reads.milestones([job.uid for job in jobs])
+        known = await reads.milestones(jobs)
         addresses = await self._addresses(jobs)
         found = (defined_job(job, known.get(job.uid, Milestones()), addresses) for job in jobs)
         return _page(DefinedJobsOut(tuple(found)), page)
 
-    @route("GET /jobs/{job_id}", "The job.", errors=(404,))
+    @route("GET /jobs/{job_id}", Right.JOBS_READ, "The job.", errors=(404,))
     async def get(self, request: Request) -> DefinedJobOut:
         """One job."""
-        return await self._shown(await self._row(read_job_id(request)))
+        reads = self._services.reads_of(request)
+        job = await self._row(reads, read_job_id(request), caller_of(request))
+        return await self._shown(reads, job)
 
-    @route("POST /jobs/{job_id}/abort", {202: "As it is now."}, errors=(409, 500))
+    @route("POST /jobs/{job_id}/abort", Right.JOBS_OWN, {202: "As it is now."}, errors=(409, 500))
     async def abort(self, request: Request) -> DefinedJobOut:
         """Abort a job."""
-        job_id = read_job_id(request)
+        reads = self._services.reads_of(request)
         try:
-            await self._row(job_id)
+            job = await self._row(reads, read_job_id(request), caller_of(request))
         except NotFound as error:
             raise NothingToAbort(str(error)) from error
-        stop = stop_of(request, {}, verb="aborted")
-        stopped = await self._services.stop(job_id, USER, stop.reason, by=stop.by)
-        return await self._shown(stopped.job)
+        stopped = await self._services.stop(job, stop_of(request, {}, verb="aborted"))
+        return await self._shown(reads, stopped.job)
 
-    async def _row(self, job_id: str) -> Job:
-        row = await self._services.reads.job(job_id, USER)
-        if row.job.spec.tenant_id != DEFAULT_TENANT:
+    async def _row(self, reads: TenantReads, job_id: str, caller: ApiCaller) -> Job:
+        row = await reads.job(job_id, caller.principal.user_id)
+        if row.job.spec.tenant_id != caller.home_tenant:
             raise NotFound(f"there is no job {job_id}")
         return row.job
 
-    async def _shown(self, job: Job) -> DefinedJobOut:
+    async def _shown(self, reads: TenantReads, job: Job) -> DefinedJobOut:
         """One job, no state of which is passed over."""
-        found = await self._services.reads.milestones([job.uid])
+        found = await reads.milestones([job])
         known = found.get(job.uid, Milestones())
         status = shown_status(job, known, self._services.clock.now())
         return defined_job(job, known, await self._addresses([job]), status)
@@ -227,6 +232,7 @@ class DefinitionRoutes(Routes):
 
     @route(
         "GET /executors",
+        Right.FLEET_READ,
         ResponseDoc("A page of VMs.", ExecutorOut, headers=PAGES, many=True),
         params=(LIMIT, PAGE_TOKEN),
     )
@@ -243,12 +249,12 @@ class DefinitionRoutes(Routes):
         limit, token = query.whole("limit"), query.text("page_token")
         return await self._services.reads.vms(None, None, False, limit, token)
 
-    @route("GET /executors/healthy", "A page of VMs.", params=(LIMIT, PAGE_TOKEN))
-    async def healthy(self, query: Query) -> HealthyExecutorsOut:
+    @route("GET /executors/healthy", Right.FLEET_READ, "A page of VMs.", params=(LIMIT, PAGE_TOKEN))
+    async def healthy(self, query: Query, caller: ApiCaller) -> HealthyExecutorsOut:
         """VMs that take jobs or run one, and what is left of each."""
         ready = [row.vm for row in (await self._vms(query)).rows if row.vm.state.ready]
         clusters = {cluster.name: cluster for cluster in self._services.clusters()}
-        jobs = await self._at_work() if any(vm.leases for vm in ready) else {}
+        jobs = await self._at_work(caller) if any(vm.leases for vm in ready) else {}
         found = []
         for vm in ready:
             spec = clusters.get(vm.cluster)
@@ -258,12 +264,13 @@ class DefinitionRoutes(Routes):
             found.append(healthy_executor(vm, has, len(vm.leases), held))
         return HealthyExecutorsOut(tuple(found))
 
-    async def _at_work(self) -> Mapping[str, Job]:
-        """Lease → job, of jobs that hold a VM and were not told to end."""
-        page = await self._services.reads.jobs(JobFilter(statuses=HOLDING), EXECUTORS_MAX, None)
+    async def _at_work(self, caller: ApiCaller) -> Mapping[str, Job]:
+        """Lease → job, of the caller's jobs that hold a VM and were not told to end."""
+        reads = self._services.bound_reads(caller)
+        page = await reads.jobs(JobFilter(statuses=HOLDING), EXECUTORS_MAX, None)
         return {row.job.lease.lease_id: row.job for row in page.rows if row.job.lease}
 
-    @route("GET /stats", "Counts.")
+    @route("GET /stats", Right.FLEET_READ, "Counts.")
     async def stats(self) -> StatsOut:
         """Jobs and VMs, counted."""
         summary = await self._services.reads.summary()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from core.access import Right
 from core.changes import RegionStatus
 from core.client_statuses import WORDS
 from core.cluster import ClusterSpec
@@ -119,7 +120,7 @@ class CustomerStatusRoutes(Routes):
         super().__init__(services)
         self._since = services.clock.monotonic()
 
-    @route("GET /status", "Counts.")
+    @route("GET /status", Right.FLEET_READ, "Counts.")
     async def status(self) -> V1StatusOut:
         """Clusters × regions, counted (v1)."""
         reads = self._services.reads

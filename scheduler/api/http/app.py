@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from core.access import Right
 from core.errors import ZenError
 from scheduler.api.compat.customer import CustomerRoutes
 from scheduler.api.compat.definition import DefinitionRoutes
@@ -22,10 +23,12 @@ from scheduler.api.compat.status import CustomerStatusRoutes
 from scheduler.api.http.browser_checks import Front
 from scheduler.api.http.docs_page import render as render_page
 from scheduler.api.http.endpoint import Endpoint, routes
+from scheduler.api.http.gate import Gate
 from scheduler.api.http.middleware import Edge
 from scheduler.api.http.openapi import document
 from scheduler.api.http.problems import CODES, REQUEST_ID, Problem, internal, problem_of, render
 from scheduler.api.http.security_headers import PAGE_POLICY
+from scheduler.api.routes.access import AccessRoutes
 from scheduler.api.routes.artifacts import ArtifactRoutes
 from scheduler.api.routes.capacity import CapacityRoutes
 from scheduler.api.routes.config import ConfigRoutes
@@ -42,7 +45,7 @@ from scheduler.api.services import Services
 _log = structlog.get_logger(__name__)
 NATIVE = (
     *(JobRoutes, GroupRoutes, LogRoutes, ArtifactRoutes, CapacityRoutes, SupplyRoutes, CostRoutes),
-    *(TenantRoutes, ServiceRoutes, ConfigRoutes, DeadLetterRoutes),
+    *(TenantRoutes, ServiceRoutes, ConfigRoutes, DeadLetterRoutes, AccessRoutes),
 )
 _PAGE_HEADERS = {"Content-Security-Policy": PAGE_POLICY}
 COMPATIBLE = (CustomerRoutes, CustomerStatusRoutes, DefinitionRoutes)
@@ -59,9 +62,10 @@ def create_app(services: Services) -> FastAPI:
         openapi_url="/openapi.json", docs_url=None, redoc_url=None, redirect_slashes=False
     )
     # In front of the documentation's own routes: a submission is matched first.
-    app.router.routes[:0] = routes(table)
+    gate = Gate(services.access.authenticator, services.api, services.clock)
+    app.router.routes[:0] = routes(table, gate)
     app.openapi = _cached(table, services.version)  # type: ignore[method-assign]
-    app.router.routes.append(Route("/docs", _docs_page(app), include_in_schema=False))
+    app.router.routes.append(Route("/docs", _docs_page(app, gate), include_in_schema=False))
     app.add_exception_handler(ZenError, _on_zen_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_middleware(Edge, ids=services.ids, api=services.api, clock=services.clock)
@@ -80,7 +84,9 @@ def create_app(services: Services) -> FastAPI:
 def create_metrics_app(services: Services) -> Starlette:
     """`/metrics` alone, for a port of its own."""
     table = [row for row in ServiceRoutes(services).endpoints() if row.path == "/metrics"]
-    app = Starlette(routes=routes(table), exception_handlers={HTTPException: _on_http_error})
+    handlers = {ZenError: _on_zen_error, HTTPException: _on_http_error}
+    gate = Gate(services.access.authenticator, services.api, services.clock)
+    app = Starlette(routes=routes(table, gate), exception_handlers=handlers)
     app.add_middleware(Edge, ids=services.ids, api=services.api, clock=services.clock)
     app.add_middleware(Front, ids=services.ids, api=services.api)
     return app
@@ -91,8 +97,9 @@ def endpoints(services: Services) -> list[Endpoint]:
     return [row for subject in (*NATIVE, *COMPATIBLE) for row in subject(services).endpoints()]
 
 
-def _docs_page(app: FastAPI) -> Callable[[Request], Awaitable[Response]]:
-    async def page(_: Request) -> Response:
+def _docs_page(app: FastAPI, gate: Gate) -> Callable[[Request], Awaitable[Response]]:
+    async def page(request: Request) -> Response:
+        await gate.admit(request, Right.FLEET_READ)
         return HTMLResponse(render_page(app.openapi()), headers=_PAGE_HEADERS)
 
     return page

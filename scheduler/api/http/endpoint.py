@@ -12,14 +12,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from core.access import Right
 from core.errors import BadInput, Fault
 from core.submission import shown, unknown
+from scheduler.api.caller import caller_of
+from scheduler.api.http.gate import Gate
 from scheduler.api.http.params import Param, Query, no_query, read_query
 from scheduler.api.http.problems import JSON, BadJson, WrongMediaType
 from scheduler.api.services import Services
 from scheduler.submission.unstorable import refuse_unstorable
 
 Handler = Callable[[Request, Query], Awaitable[Response]]
+_GUARDED = (401, 403, 429, 503)
+"""What an endpoint that needs a right may answer: its check needs the database."""
 _Marked = TypeVar("_Marked", bound=Callable[..., Awaitable[object]])
 
 
@@ -58,6 +63,8 @@ class Endpoint:
 
     method: str
     path: str
+    right: Right | None
+    """What a caller needs; None: nothing (PUBLIC)."""
     summary: str
     tag: str
     handle: Handler
@@ -73,8 +80,8 @@ class Endpoint:
 
 class Routes:
     """The handlers of one subject. Each that is marked with `route` is served: the first paragraph
-    of its docstring is its summary, what it returns is the shape of its answer, and of `request`
-    and `query` it takes what it needs."""
+    of its docstring is its summary, what it returns is the shape of its answer, and of `request`,
+    `query` and `caller` it takes what it needs."""
 
     tag: ClassVar[str]
     lenient: ClassVar[bool] = False
@@ -91,19 +98,19 @@ class Routes:
 
 def route(
     at: str,
+    right: Right | None,
     done: str | ResponseDoc | Mapping[int, str | ResponseDoc],
     *,
     params: tuple[Param, ...] = (),
     headers: Mapping[str, str] | None = None,
     body: Body | None = None,
     errors: tuple[int, ...] = (),
-    stored: bool = True,
 ) -> Callable[[_Marked], _Marked]:
-    """Serves a handler of `Routes`. `at`: method and path. `done`: what its answers mean, by
-    status; one alone is 200. `errors`: beside the ones that its kind of request always has.
-    `stored`: False if it answers without the database."""
+    """Serves a handler of `Routes`. `at`: method and path. `right`: what a caller needs. `done`:
+    what its answers mean, by status; one alone is 200. `errors`: beside the ones that its kind
+    of request always has."""
     method, path = at.split()
-    usual = ((400, 413, 415) if body is not None else ()) + ((503,) if stored else ())
+    usual = ((400, 413, 415) if body is not None else ()) + (() if right is None else _GUARDED)
     answers = done if isinstance(done, Mapping) else {200: done}
 
     def bind(on: Routes, handler: Callable[..., Awaitable[object]]) -> Endpoint:
@@ -111,6 +118,7 @@ def route(
         return Endpoint(
             method=method,
             path=path,
+            right=right,
             summary=_summary(handler),
             tag=on.tag,
             handle=_answering(handler, next(iter(answers))),
@@ -147,29 +155,35 @@ def _answering(handler: Callable[..., Awaitable[object]], status: int) -> Handle
 
     async def handle(request: Request, query: Query) -> Response:
         given = {"request": request, "query": query}
+        if "caller" in wants:
+            given["caller"] = caller_of(request)
         found = await handler(**{name: given[name] for name in wants})
         return found if isinstance(found, Response) else reply(found, status)
 
     return handle
 
 
-def routes(endpoints: Sequence[Endpoint]) -> list[Route]:
+def routes(endpoints: Sequence[Endpoint], gate: Gate) -> list[Route]:
     """One route per path, so that a wrong method is told every right one."""
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
     return [
-        Route(path, _dispatcher(methods), methods=list(methods))
+        Route(path, _dispatcher(methods, gate), methods=list(methods))
         for path, methods in by_path.items()
     ]
 
 
-def _dispatcher(methods: Mapping[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
+def _dispatcher(
+    methods: Mapping[str, Endpoint], gate: Gate
+) -> Callable[[Request], Awaitable[Response]]:
     defaults = {method: no_query(endpoint.params) for method, endpoint in methods.items()}
 
     async def dispatch(request: Request) -> Response:
         # Starlette lets HEAD through where GET is.
         endpoint = methods["GET" if request.method == "HEAD" else request.method]
+        if endpoint.right is not None:
+            request.state.caller = await gate.admit(request, endpoint.right)
         if not request.scope["query_string"]:
             return await endpoint.handle(request, defaults[endpoint.method])
         query = read_query(request, endpoint.params, lenient=endpoint.lenient)

@@ -51,7 +51,9 @@ class Edge:
             await send(message)
 
         try:
-            self._rate.check(client_address(scope, behind_proxy=self._behind_proxy))
+            if not any(name == b"authorization" for name, _ in scope["headers"]):
+                # With credentials the gate counts by principal, and wrong ones by address.
+                self._rate.check(client_address(scope, behind_proxy=self._behind_proxy))
             if (declared := _declared_length(scope)) is not None and declared > self._max:
                 raise self._too_large()
             refuse_unsafe_write(scope, self._origins)

@@ -17,9 +17,12 @@ _PATH_WORD = re.compile(r"{(\w+)}")
 _REF = "#/components/schemas/{name}"
 _ERRORS: Mapping[int, str] = {
     400: "The body is not JSON (or YAML, where that is taken); the text says where.",
-    403: "The tenant's quota does not allow it, also when nothing else runs.",
+    403: "The caller has no role with the right that this needs, or the tenant's quota can never "
+    "allow it.",
     404: "There is no such thing.",
     409: "It exists with other content, keeps changing, or the id fits several users' jobs.",
+    401: "No credentials, or wrong ones: send an API key as bearer token or Basic password.",
+    429: "Too many requests, or too many wrong credentials: Retry-After says when to come back.",
     413: "The body is too large; the limit is in the text.",
     415: "The body is not application/json.",
     416: "The file has no such bytes.",

@@ -20,8 +20,10 @@ from core.errors import (
     QuotaExceeded,
     StoreDown,
     TermPassed,
+    TooManyRequests,
     ZenError,
 )
+from scheduler.access.authenticator import NotAllowed, Unauthenticated
 from stores.base import StoreUnavailable
 
 JSON = "application/json"
@@ -44,16 +46,6 @@ class TooBusy(ZenError):
     """Too much of a costly kind is under way: try again."""
 
     code = "busy"
-
-
-class TooManyRequests(ZenError):
-    """The caller's rate limit is used up: wait."""
-
-    code = "too_many_requests"
-
-    def __init__(self, words: str, retry_after_s: int) -> None:
-        self.retry_after_s = retry_after_s
-        super().__init__(words)
 
 
 class TooLarge(ZenError):
@@ -101,6 +93,8 @@ class NothingToAbort(ZenError):
 
 
 STATUS: tuple[tuple[type[ZenError], int], ...] = (
+    (Unauthenticated, 401),
+    (NotAllowed, 403),
     (QuotaExceeded, 403),
     (BadInput, 422),
     (BadJson, 400),
@@ -125,6 +119,12 @@ STATUS: tuple[tuple[type[ZenError], int], ...] = (
 )
 """First match wins; a ZenError that is not here is our own fault: 500."""
 
+_HEADERS: Mapping[int, Mapping[str, str]] = {
+    # Browsers ask for a password then: the key.
+    401: {"WWW-Authenticate": 'Bearer realm="zen", Basic realm="zen", charset="UTF-8"'},
+    429: {"Retry-After": "60"},
+    503: {"Retry-After": "1"},
+}
 CODES = {404: "not_found", 405: "method_not_allowed", 500: "internal"}
 
 
@@ -175,7 +175,7 @@ def problem_of(error: ZenError) -> Problem | None:
     status = next((status for kind, status in STATUS if isinstance(error, kind)), None)
     if status is None:
         return None
-    headers = {"Retry-After": "1"} if status == 503 else {}
+    headers = dict(_HEADERS.get(status, {}))
     if isinstance(error, TooManyRequests):
         headers["Retry-After"] = str(error.retry_after_s)
     if isinstance(error, BadRange):

@@ -7,9 +7,9 @@ import math
 from starlette.types import Scope
 
 from config.settings import ApiSettings
+from core.errors import TooManyRequests
 from core.ports import Clock
 from core.token_buckets import TokenBuckets
-from scheduler.api.http.problems import TooManyRequests
 
 
 class RateLimit:

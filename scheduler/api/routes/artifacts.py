@@ -13,6 +13,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from core.access import Right
 from core.errors import BadInput, Fault, NotFound
 from core.job import Job
 from scheduler.api.http.endpoint import ResponseDoc, Routes
@@ -76,6 +77,7 @@ class ArtifactRoutes(Routes):
 
     @job_route(
         "GET /api/v1/jobs/{job_id}/artifacts",
+        Right.JOBS_READ,
         "A page, by path.",
         params=(USER, TENANT, ATTEMPT, PAGE_FILES, PAGE_TOKEN),
     )
@@ -102,6 +104,7 @@ class ArtifactRoutes(Routes):
 
     @job_route(
         "GET /api/v1/jobs/{job_id}/artifacts/file",
+        Right.JOBS_READ,
         {
             200: replace(FILE, doc="The file, as a stream."),
             206: replace(FILE, doc="The range that was asked for."),
@@ -149,7 +152,7 @@ class ArtifactRoutes(Routes):
             at += len(data)
 
     async def _find(self, request: Request, query: Query) -> tuple[Job, StoredArtifacts | None]:
-        job = (await find_job(self._services.reads, request, query)).job
+        job = (await find_job(self._services.reads_of(request), request, query)).job
         attempt = query.whole_or_none("attempt")
         if attempt is None:
             return job, await self._shelf().newest(job)

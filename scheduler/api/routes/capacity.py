@@ -8,6 +8,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from core.access import Right
 from core.changes import RegionStatus
 from core.cluster import ClusterSpec
 from core.job import JobStatus
@@ -92,7 +93,7 @@ class CapacityRoutes(Routes):
 
     tag = TAG
 
-    @route("GET /api/v1/clusters", "All clusters.")
+    @route("GET /api/v1/clusters", Right.FLEET_READ, "All clusters.")
     async def clusters(self) -> ClustersOut:
         """Clusters × regions: what runs, what is blocked, and why."""
         reads = self._services.reads
@@ -104,6 +105,7 @@ class CapacityRoutes(Routes):
 
     @route(
         "GET /api/v1/vms",
+        Right.FLEET_OPERATE,
         "A page of VMs.",
         params=(
             Param("cluster", "text", "Only of this cluster."),

@@ -9,11 +9,13 @@ from typing import cast, get_args
 
 from msgspec import Struct
 
+from core.access import Right
 from core.cost import CostKind, Spent, TenantBudget
 from core.cost_report import By, CostQuestion, CostReport, Costs, printed
 from core.errors import BadInput, Fault
 from core.submission import shown
 from core.tenants import budgets_of
+from scheduler.api.caller import ApiCaller
 from scheduler.api.http.endpoint import Routes, route
 from scheduler.api.http.params import Param, Query
 from scheduler.api.shapes import Time, iso
@@ -84,6 +86,7 @@ class CostRoutes(Routes):
 
     @route(
         "GET /api/v1/cost",
+        Right.COST_READ,
         "Costs.",
         params=(
             Param("by", "text", "What to group by.", default="kind", words=get_args(By)),
@@ -94,11 +97,13 @@ class CostRoutes(Routes):
             Param("limit", "whole", "Most jobs by name.", default=100, low=1, high=1000),
         ),
     )
-    async def cost(self, query: Query) -> CostOut:
+    async def cost(self, query: Query, caller: ApiCaller) -> CostOut:
         """What was spent, on what, and what is being spent now."""
         services = self._services
         question = _question(query, services.clock.now().astimezone(UTC).date())
-        report = await services.reads.cost(question)
+        reads = services.bound_reads(caller)
+        question = reads.own_cost(question)
+        report = await reads.cost(question)
         if not report.rows:
             services.refuse_unknown_place(question.cluster)
         rows = await services.store.tenants()

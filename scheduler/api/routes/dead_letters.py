@@ -10,10 +10,13 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from core.access import Right
+from core.audit_log import AuditAction
 from core.errors import BadInput, Fault
 from core.names import Names
 from core.reads import DeadLetterRow
 from core.submission import shown
+from scheduler.api.caller import ApiCaller
 from scheduler.api.http.endpoint import ResponseDoc, Routes, reply, route
 from scheduler.api.http.params import Param, Query
 from scheduler.api.routes.jobs import PAGE_SIZE, PAGE_TOKEN
@@ -77,6 +80,7 @@ class DeadLetterRoutes(Routes):
 
     @route(
         "GET /api/v1/dead-letters",
+        Right.DEAD_LETTERS,
         "A page of them.",
         params=(
             Param("source", "text", "Only of this source: submit, heartbeats, or a topic."),
@@ -97,7 +101,7 @@ class DeadLetterRoutes(Routes):
         rows = tuple(self._shaped(DeadLetterOut, row) for row in page.rows)
         return DeadLettersOut(rows, page.total, page.next_token)
 
-    @route("GET /api/v1/dead-letters/{letter_id}", "The letter.", errors=(404,))
+    @route("GET /api/v1/dead-letters/{letter_id}", Right.DEAD_LETTERS, "The letter.", errors=(404,))
     async def get(self, request: Request) -> WholeDeadLetterOut:
         """One dead letter, whole."""
         row = await self._services.reads.dead_letter(_dead_letter_id(request))
@@ -105,6 +109,7 @@ class DeadLetterRoutes(Routes):
 
     @route(
         "POST /api/v1/dead-letters/{letter_id}/replay",
+        Right.DEAD_LETTERS,
         {
             202: ResponseDoc("It is on its way.", ReplayedOut),
             200: ResponseDoc(
@@ -118,12 +123,12 @@ class DeadLetterRoutes(Routes):
         },
         errors=(404,),
     )
-    async def replay(self, request: Request) -> Response:
+    async def replay(self, request: Request, caller: ApiCaller) -> Response:
         """Send a dead letter again, once."""
-        on = self._services
-        done = await replay_dead_letter(
-            on.reads, on.store, _dead_letter_id(request), on.names, on.clock.now()
-        )
+        on, letter_id = self._services, _dead_letter_id(request)
+        replay, now = AuditAction.DEAD_LETTER_REPLAY, on.clock.now()
+        audited = caller.did(replay, f"dead_letter/{letter_id}", now)
+        done = await replay_dead_letter(on.reads, on.store, letter_id, on.names, audited)
         return reply(replayed_out(done, on.names), 202 if done.sent else 200)
 
     def _shaped(self, kind: type[_Letter], row: DeadLetterRow) -> _Letter:

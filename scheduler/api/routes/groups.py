@@ -8,11 +8,13 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from core.access import Right
 from core.job import JobStatus
+from scheduler.api.caller import ApiCaller
 from scheduler.api.http.endpoint import ResponseDoc, Routes, read_object, reply, route
 from scheduler.api.http.params import Param, Query, read_job_id
 from scheduler.api.stop_requests import FIELDS, STOP_BODY, stop_of
-from scheduler.operations.stop import stop_group
+from scheduler.operations.stop import GroupOwner, stop_group
 
 USER = Param("user_id", "text", "Whose group; needed only if several users have one of that name.")
 NOTHING_TO_STOP = "nothing to stop: its jobs have ended, or are being stopped already"
@@ -45,10 +47,17 @@ class GroupRoutes(Routes):
 
     tag = "groups"
 
-    @route("GET /api/v1/groups/{group}", "The counts.", params=(USER,), errors=(404, 409))
+    @route(
+        "GET /api/v1/groups/{group}",
+        Right.JOBS_READ,
+        "The counts.",
+        params=(USER,),
+        errors=(404, 409),
+    )
     async def get(self, request: Request, query: Query) -> GroupOut:
         """A group's jobs, counted by status."""
-        row = await self._services.reads.group(read_job_id(request, "group"), query.text("user_id"))
+        reads = self._services.reads_of(request)
+        row = await reads.group(read_job_id(request, "group"), query.text("user_id"))
         counts = {status: row.counts[status] for status in JobStatus if row.counts.get(status)}
         total = sum(counts.values())
         return GroupOut(
@@ -63,6 +72,7 @@ class GroupRoutes(Routes):
 
     @route(
         "POST /api/v1/groups/{group}/stop",
+        Right.JOBS_OWN,
         {
             202: ResponseDoc("They are stopping.", GroupStoppedOut),
             200: ResponseDoc(
@@ -75,13 +85,13 @@ class GroupRoutes(Routes):
         body=STOP_BODY,
         errors=(404, 409),
     )
-    async def stop(self, request: Request, query: Query) -> Response:
+    async def stop(self, request: Request, query: Query, caller: ApiCaller) -> Response:
         """Stop all jobs of a group."""
         services, group = self._services, read_job_id(request, "group")
         body = await read_object(request, FIELDS, optional=True)
-        stop = stop_of(request, body, user_id=query.text("user_id"))
-        asked = services.stop_request(stop.reason, stop.by)
-        stopped = await stop_group(services.store, group, query.text("user_id"), asked)
+        asked = services.stop_request(stop_of(request, body, user_id=query.text("user_id")))
+        whose = GroupOwner(query.text("user_id"), caller.tenants, caller.check_owns)
+        stopped = await stop_group(services.store, group, whose, asked)
         for before, after in stopped.moved:
             services.metrics.job_moved(before, after)
         words = f"{stopped.cancelled} cancelled, {stopped.stopping} stopping"

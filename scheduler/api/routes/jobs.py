@@ -7,12 +7,14 @@ import math
 from starlette.requests import Request
 from starlette.responses import Response
 
+from core.access import Right
 from core.errors import BadInput, Fault
 from core.job import JobStatus
 from core.job_fields import FILTERS
 from core.reads import JobFilter
 from core.submission import json_schema, shown
 from core.unified_job import KIND, PROGRAMS
+from scheduler.api.caller import ApiCaller
 from scheduler.api.candidates import DryRunOut, dry_run_out
 from scheduler.api.http.endpoint import Body, ResponseDoc, Routes, read_object, reply, route
 from scheduler.api.http.params import Param, Query, filter_param
@@ -109,6 +111,7 @@ class JobRoutes(Routes):
 
     @route(
         "POST /api/v1/jobs",
+        Right.JOBS_SUBMIT,
         {201: STORED, 200: ResponseDoc("With `dry_run`: nothing is stored.", DryRunOut)},
         params=SUBMIT_PARAMS,
         headers={
@@ -117,16 +120,16 @@ class JobRoutes(Routes):
         body=Body(submission_schema(), "submissions", content_types=YAML),
         errors=(403, 409),
     )
-    async def submit(self, request: Request, query: Query) -> Response:
+    async def submit(self, request: Request, query: Query, caller: ApiCaller) -> Response:
         """Submit a job."""
         data = await read_document(request)
         key = request.headers.get("idempotency-key")
         await self._services.submissions.refuse_past_deadline(data, key)
         if query.flag(DRY_RUN):
-            preview = await self._services.submissions.preview(data)
+            preview = await self._services.submissions.preview(data, caller)
             return reply(await dry_run_out(self._services, preview))
         accepted = await self._services.submissions.submit(
-            data, idempotency_key=key, confirmed_usd_per_hour=_confirmed(query)
+            data, idempotency_key=key, confirmed_usd_per_hour=_confirmed(query), by=caller
         )
         # Equal answers for equal submissions; only the headers know which one was the first.
         headers = {REPEAT: "true"} if accepted.repeated else {}
@@ -134,8 +137,8 @@ class JobRoutes(Routes):
             headers[NEW_TENANT] = "true"
         return reply(accepted_out(accepted), 201, headers)
 
-    @route("GET /api/v1/jobs", "A page of jobs.", params=LIST_PARAMS)
-    async def list(self, query: Query) -> JobsOut:
+    @route("GET /api/v1/jobs", Right.JOBS_READ, "A page of jobs.", params=LIST_PARAMS)
+    async def list(self, query: Query, caller: ApiCaller) -> JobsOut:
         """List jobs, newest first."""
         where = JobFilter(
             {known.name: query.values[known.name] for known in FILTERS},
@@ -147,60 +150,68 @@ class JobRoutes(Routes):
         if token is not None and offset:
             raise BadInput([Fault("offset", str(offset), "none beside page_token")])
         size = query.whole_or_none("limit") or query.whole("page_size")
-        page = await self._services.reads.jobs(where, size, token, offset)
+        page = await self._services.bound_reads(caller).jobs(where, size, token, offset)
         if not page.total:
             self._services.refuse_unknown_place(where.cluster)
         rows = await jobs_out(self._services, page.rows)
         return JobsOut(rows, page.total, page.next_token)
 
-    @job_route("GET /api/v1/jobs/{job_id}", "The job.")
+    @job_route("GET /api/v1/jobs/{job_id}", Right.JOBS_READ, "The job.")
     async def get(self, request: Request, query: Query) -> JobOut:
         """One job: where it is, why it waits, what it has cost."""
-        row = await find_job(self._services.reads, request, query)
+        row = await find_job(self._services.reads_of(request), request, query)
         (told,) = await jobs_out(self._services, [row])
         return told
 
     @job_route(
         "GET /api/v1/jobs/{job_id}/events",
+        Right.JOBS_READ,
         "Part of the history.",
         params=(USER, TENANT, PAGE_SIZE, AFTER),
     )
     async def events(self, request: Request, query: Query) -> EventsOut:
         """The history of a job, oldest first."""
-        reads = self._services.reads
+        reads = self._services.reads_of(request)
         size = query.whole("page_size")
         row = await find_job(reads, request, query)
         # One more than asked for tells whether there is a next page.
-        rows = await reads.events(row.job.uid, size + 1, query.whole("after"))
+        rows = await reads.events(row, size + 1, query.whole("after"))
         events = tuple(event_out(event) for event in rows[:size])
         return EventsOut(events, events[-1].seq if len(rows) > size else None)
 
-    @job_route("GET /api/v1/jobs/{job_id}/waits", "All; kept as long as the history.")
+    @job_route(
+        "GET /api/v1/jobs/{job_id}/waits", Right.JOBS_READ, "All; kept as long as the history."
+    )
     async def waits(self, request: Request, query: Query) -> WaitsOut:
         """What a job met while it waited, folded, the first first."""
-        row = await find_job(self._services.reads, request, query)
-        rows = await self._services.reads.waits(row.job.uid)
+        reads = self._services.reads_of(request)
+        rows = await reads.waits(await find_job(reads, request, query))
         return WaitsOut(tuple(wait_out(met) for met in rows))
 
-    @job_route("GET /api/v1/jobs/{job_id}/members", "All; empty for a job on one VM.")
+    @job_route(
+        "GET /api/v1/jobs/{job_id}/members", Right.JOBS_READ, "All; empty for a job on one VM."
+    )
     async def members(self, request: Request, query: Query) -> JobsOut:
         """The members of a gang, by rank."""
-        reads = self._services.reads
-        gang = (await find_job(reads, request, query)).job.gang
+        reads = self._services.reads_of(request)
+        row = await find_job(reads, request, query)
+        gang = row.job.gang
         found = await self._services.store.members(gang.uid) if gang is not None else []
-        rows = [await reads.job(job.spec.job_id, job.spec.user_id) for job in found]
+        rows = await reads.members(row, found)
         told = await jobs_out(self._services, rows)
         return JobsOut(told, len(told), None)
 
-    @job_route("GET /api/v1/jobs/{job_id}/attempts", "The attempts, oldest first.")
+    @job_route("GET /api/v1/jobs/{job_id}/attempts", Right.JOBS_READ, "The attempts, oldest first.")
     async def attempts(self, request: Request, query: Query) -> AttemptsOut:
         """Every try of a job on a VM."""
-        row = await find_job(self._services.reads, request, query)
-        rows = await self._services.reads.attempts(row.job.uid)
+        reads = self._services.reads_of(request)
+        row = await find_job(reads, request, query)
+        rows = await reads.attempts(row)
         return AttemptsOut(tuple(attempt_out(attempt, row.job.spec) for attempt in rows))
 
     @job_route(
         "POST /api/v1/jobs/{job_id}/stop",
+        Right.JOBS_OWN,
         {
             202: ResponseDoc("It is stopping, or was cancelled.", StoppedOut),
             200: ResponseDoc("It had ended before.", StoppedOut, ENDED),
@@ -212,7 +223,12 @@ class JobRoutes(Routes):
         had_ended, stopped = await self._stop(request, query)
         return reply(stopped, 200 if had_ended else 202)
 
-    @job_route("DELETE /api/v1/jobs/{job_id}", "It is stopping, or has ended.", body=STOP_BODY)
+    @job_route(
+        "DELETE /api/v1/jobs/{job_id}",
+        Right.JOBS_OWN,
+        "It is stopping, or has ended.",
+        body=STOP_BODY,
+    )
     async def delete(self, request: Request, query: Query) -> StoppedOut:
         """Stop a job.
 
@@ -224,10 +240,8 @@ class JobRoutes(Routes):
         """(whether it had ended before, what became of it)."""
         services = self._services
         body = await read_object(request, FIELDS, optional=True)
-        spec = (await find_job(services.reads, request, query)).job.spec
-        user_id, tenant_id = query.text("user_id"), query.text("tenant_id")
-        stop = stop_of(request, body, user_id=user_id, tenant_id=tenant_id)
-        stopped = await services.stop(spec.job_id, spec.user_id, stop.reason, by=stop.by)
+        job = (await find_job(services.reads_of(request), request, query)).job
+        stopped = await services.stop(job, stop_of(request, body, user_id=query.text("user_id")))
         return stopped.before is None and stopped.job.status.final, stopped_out(stopped)
 
 

@@ -7,6 +7,7 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
+from core.access import Right
 from core.errors import BadInput, Fault, NotFound
 from core.job import Job
 from scheduler.api.http.endpoint import ResponseDoc, Routes
@@ -43,6 +44,7 @@ class LogRoutes(Routes):
 
     @job_route(
         "GET /api/v1/jobs/{job_id}/logs",
+        Right.JOBS_READ,
         ResponseDoc(
             "Raw bytes.",
             text="epoch 1 loss 0.42\n",
@@ -75,7 +77,7 @@ class LogRoutes(Routes):
                 attempt = job.attempt
 
     async def _job(self, request: Request, query: Query) -> Job:
-        return (await find_job(self._services.reads, request, query)).job
+        return (await find_job(self._services.reads_of(request), request, query)).job
 
 
 def _attempt(job: Job, asked: int | None) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from starlette.responses import Response
 
+from core.access import PUBLIC, Right
 from core.errors import StoreDown
 from core.job import JobStatus
 from core.reads import ServiceSummary
@@ -108,7 +109,7 @@ class ServiceRoutes(Routes):
 
     tag = "service"
 
-    @route("GET /api/v1/status", "Leader, jobs, VMs, alerts.")
+    @route("GET /api/v1/status", Right.FLEET_READ, "Leader, jobs, VMs, alerts.")
     async def status(self) -> StatusOut:
         """The whole service at a glance."""
         services = self._services
@@ -132,7 +133,7 @@ class ServiceRoutes(Routes):
             version=services.version,
         )
 
-    @route("GET /api/v1/cluster/status", "Counts.")
+    @route("GET /api/v1/cluster/status", Right.FLEET_READ, "Counts.")
     async def cluster_status(self) -> ClusterStatusOut:
         """Nodes, GPUs and jobs, counted."""
         summary = await self._services.reads.summary()
@@ -152,6 +153,7 @@ class ServiceRoutes(Routes):
 
     @route(
         "GET /api/v1/alerts",
+        Right.FLEET_OPERATE,
         f"Alerts, at most {ALERTS_MAX}.",
         params=(Param("all", "flag", "Also cleared alerts.", default=False),),
     )
@@ -160,17 +162,17 @@ class ServiceRoutes(Routes):
         rows = await self._services.reads.alerts(not query.flag("all"), ALERTS_MAX)
         return AlertsOut(tuple(alert_out(row) for row in rows))
 
-    @route("GET /api/v1/health", "It does.", stored=False)
+    @route("GET /api/v1/health", PUBLIC, "It does.")
     async def health(self) -> HealthOut:
         """Does the process live?"""
         return HealthOut(OK)
 
-    @route("GET /health", "It does.", stored=False)
+    @route("GET /health", PUBLIC, "It does.")
     async def healthy(self) -> HealthyOut:
         """Does the process live? As clients of other systems ask."""
         return HealthyOut("healthy", iso(self._services.clock.now()))
 
-    @route("GET /api/v1/ready", "It can.")
+    @route("GET /api/v1/ready", PUBLIC, "It can.", errors=(503,))
     async def ready(self) -> ReadyOut:
         """Can the service work?"""
         checks = await self._services.readiness()
@@ -181,10 +183,10 @@ class ServiceRoutes(Routes):
 
     @route(
         "GET /metrics",
+        Right.METRICS_READ,
         ResponseDoc(
             "Text format 0.0.4.", text="gpu_scheduler_leader 1.0\n", content_type="text/plain"
         ),
-        stored=False,
     )
     async def metrics(self) -> Response:
         """Prometheus metrics."""

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from msgspec import Struct, structs
 
+from core.access import Right
 from core.cluster import ClusterSpec, SupplyKey
 from core.names import Names
 from core.reads import AlertRow
@@ -69,6 +70,7 @@ class SupplyRoutes(Routes):
 
     @route(
         "GET /api/v1/capacity",
+        Right.FLEET_READ,
         "All places.",
         params=(
             Param("cluster", "text", "Only of this cluster."),

@@ -12,6 +12,8 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from core.access import Right
+from core.audit_log import AuditAction
 from core.changes import PutTenant
 from core.cost import Spent, TenantBudget
 from core.errors import BadInput, Conflict, Fault, NotFound
@@ -30,6 +32,7 @@ from core.tenants import (
     held_by,
     machines_of,
 )
+from scheduler.api.caller import ApiCaller
 from scheduler.api.compat.multitenant import TIERS, native_of_tenant, tenant_refusal, tenant_words
 from scheduler.api.http.endpoint import Body, ResponseDoc, Routes, read_json, reply, route
 from scheduler.api.shapes import shaped
@@ -136,14 +139,15 @@ class TenantRoutes(Routes):
 
     tag = "tenants"
 
-    @route("GET /api/v1/tenants", "Tenants.")
-    async def list(self) -> TenantsOut:
+    @route("GET /api/v1/tenants", Right.TENANT_READ, "Tenants.")
+    async def list(self, caller: ApiCaller) -> TenantsOut:
         """All tenants: what they may have, what they have, what they have used."""
-        found = await self._shown(None)
-        return TenantsOut(found, len(found))
+        found = [tenant for tenant in await self._shown(None) if tenant.tenant_id in caller.tenants]
+        return TenantsOut(tuple(found), len(found))
 
     @route(
         "POST /api/v1/tenants",
+        Right.TENANTS_WRITE,
         {201: "As it is now."},
         headers={
             "Idempotency-Key": "Used when the body has no id: the same key is the same tenant."
@@ -151,7 +155,7 @@ class TenantRoutes(Routes):
         body=Body(_CREATE, "new tenant"),
         errors=(409,),
     )
-    async def create(self, request: Request) -> TenantOut:
+    async def create(self, request: Request, caller: ApiCaller) -> TenantOut:
         """Set up a tenant, in the words of multi-tenant clients or in ours.
 
         Equal settings under the same id are the same tenant; one that has only submitted so far
@@ -171,17 +175,21 @@ class TenantRoutes(Routes):
             raise Conflict(f"tenant {name} exists with other settings: change it with PATCH")
         if known != wanted:
             version = stored.version + 1 if stored is not None else 1
-            if not await self._put(replace(wanted, version=version)):
+            if not await self._put(replace(wanted, version=version), caller):
                 raise _busy(name)
         return await self._one(name)
 
-    @route("GET /api/v1/tenants/{tenant_id}", "The tenant.", errors=(404,))
-    async def show(self, request: Request) -> TenantOut:
+    @route("GET /api/v1/tenants/{tenant_id}", Right.TENANT_READ, "The tenant.", errors=(404,))
+    async def show(self, request: Request, caller: ApiCaller) -> TenantOut:
         """One tenant."""
-        return await self._one(request.path_params["tenant_id"])
+        name = request.path_params["tenant_id"]
+        if name not in caller.tenants:
+            raise NotFound(f"there is no tenant {name[:80]} that you may see")
+        return await self._one(name)
 
     @route(
         "PATCH /api/v1/tenants/{tenant_id}",
+        Right.TENANTS_WRITE,
         {
             200: ResponseDoc("As it is now.", TenantOut),
             201: ResponseDoc("It is new.", TenantOut),
@@ -189,7 +197,7 @@ class TenantRoutes(Routes):
         body=Body(_BODY, "tenant"),
         errors=(409,),
     )
-    async def change(self, request: Request) -> Response:
+    async def change(self, request: Request, caller: ApiCaller) -> Response:
         """Create or change a tenant; what is left out stays, null takes a limit away.
 
         Changing twice the same way is the same as once.
@@ -200,13 +208,18 @@ class TenantRoutes(Routes):
         for _ in range(TRIES):
             stored = await self._stored(name)
             tenant = changed(name, stored, data, self._gpu_types())
-            if await self._put(tenant):
+            if await self._put(tenant, caller):
                 new = stored is None or stored.deleted
                 return reply(await self._one(name), 201 if new else 200)
         raise _busy(name)
 
-    @route("DELETE /api/v1/tenants/{tenant_id}", "It is deleted.", errors=(404, 409))
-    async def delete(self, request: Request) -> TenantDeletedOut:
+    @route(
+        "DELETE /api/v1/tenants/{tenant_id}",
+        Right.TENANTS_WRITE,
+        "It is deleted.",
+        errors=(404, 409),
+    )
+    async def delete(self, request: Request, caller: ApiCaller) -> TenantDeletedOut:
         """Delete a tenant that has no job left that has not ended; its history stays.
 
         Its settings go; its jobs, its bill and what it has used stay. A job that was accepted at
@@ -217,19 +230,19 @@ class TenantRoutes(Routes):
             stored = await self._stored(name)
             if stored is None or stored.deleted:
                 raise await self._not_found(name)
-            await self._refuse_deletion(name)
-            if await self._put(deleted(stored)):
+            await self._refuse_deletion(name, caller)
+            if await self._put(deleted(stored), caller):
                 return TenantDeletedOut(name, name, f"tenant {name} deleted")
         raise _busy(name)
 
-    async def _refuse_deletion(self, name: str) -> None:
+    async def _refuse_deletion(self, name: str, caller: ApiCaller) -> None:
         if name == DEFAULT_TENANT:
             raise BadInput(
                 [Fault("tenant_id", name, "another tenant: jobs that name none are its")]
             )
         open_ = tuple(status for status in JobStatus if not status.final)
         where = JobFilter({"tenant_id": name}, statuses=open_)
-        page = await self._services.reads.jobs(where, 1, None)
+        page = await self._services.bound_reads(caller).jobs(where, 1, None)
         if page.total:
             first = page.rows[0].job.spec.job_id
             jobs = f"{page.total} jobs that have" if page.total > 1 else "a job that has"
@@ -241,9 +254,12 @@ class TenantRoutes(Routes):
         rows = await self._services.store.tenants()
         return next((row.tenant for row in rows if row.tenant.tenant_id == name), None)
 
-    async def _put(self, tenant: Tenant) -> bool:
+    async def _put(self, tenant: Tenant, caller: ApiCaller) -> bool:
         """Whether nobody was faster."""
-        return (await self._services.store.commit([(PutTenant(tenant),)], None)).all_applied
+        action = AuditAction.TENANT_DELETE if tenant.deleted else AuditAction.TENANT_SET
+        name, now = tenant.tenant_id, self._services.clock.now()
+        audited = caller.did(action, f"tenant/{name}", now, name)
+        return (await self._services.store.commit([(PutTenant(tenant), audited)], None)).all_applied
 
     def _gpu_types(self) -> frozenset[str]:
         return frozenset(c.gpu_type for c in self._services.clusters() if c.gpus)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -152,7 +152,7 @@ def setup_for(program: ClientProgram, checkout: Path) -> Iterator[ClientSetup]:
             if started.code:
                 raise ClientFailed(f"its stack did not start: {last_words(started.output)}")
             running = json.loads((scratch / "home" / "run.json").read_text(encoding="utf-8"))
-            yield ClientSetup(copy, scratch, str(running["api"]), running, environ)
+            yield ClientSetup(copy, scratch, _with_key(running), running, environ)
         finally:
             setup.zen("down")
 
@@ -180,3 +180,9 @@ def _show(results: Sequence[Verified]) -> None:
             if check.outcome != "passed":
                 say(f"{result.name}: {check.name}: {check.outcome}: {check.words}")
     sys.stdout.flush()
+
+
+def _with_key(running: Mapping[str, Any]) -> str:
+    """The address with the owner's key: all that a program needs."""
+    key = Path(str(running["key_file"])).read_text(encoding="utf-8").strip()
+    return str(running["api"]).replace("://", f"://zen:{key}@", 1)

@@ -6,11 +6,13 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import httpx
 
 from config.live import LiveSettings
 from config.settings import ApiSettings, Settings
+from core.access_store import KnownKey
 from core.changes import Change, JobMove, NewJob
 from core.cluster import ClusterSpec, RegionSpec
 from core.commit import judge, wanted
@@ -22,6 +24,7 @@ from core.job_fields import JobSpec
 from core.job_steps import EventFacts, advance, entry_for, new_job
 from core.messages import OutMessage
 from core.tenants import Tenant
+from scheduler.api.caller import TenantReads
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.http.app import create_app
 from scheduler.api.job_meta import JobMetas
@@ -35,6 +38,7 @@ from sim.memory.store import MemoryStore
 from sim.memory.tables import Tables
 from sim.memory.writes import apply, known_of
 from stores.base import LogStore, ObjectStore
+from tests.access import OWNER, bearer, owner_only
 from tests.builders import settings as settings_of
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -132,6 +136,8 @@ class House:
     cors_origins: tuple[str, ...] = ()
     door: Mapping[str, object] | None = None
     """Settings for tenants; None: nobody asks who a tenant is."""
+    keys: tuple[KnownKey, ...] = ()
+    """Who may call besides the owner."""
     races: list[Job] = field(default_factory=list)
     """Each commit is beaten by one of these."""
 
@@ -203,6 +209,8 @@ class House:
         return Services(
             store=self.store,
             reads=self.reads,
+            bound_reads=partial(TenantReads, self.reads),
+            access=owner_only(self.clock, self.store, *self.keys),
             submissions=submissions,
             settings=settings,
             clock=self.clock,
@@ -218,9 +226,9 @@ class House:
             log_poll_s=0.001,
         )
 
-    def client(self) -> httpx.AsyncClient:
+    def client(self, key: str = OWNER) -> httpx.AsyncClient:
         transport = httpx.ASGITransport(create_app(self.services()))
-        return httpx.AsyncClient(transport=transport, base_url="http://zen")
+        return httpx.AsyncClient(transport=transport, base_url="http://zen", headers=bearer(key))
 
     def move(self, job_id: str, *events: JobEvent) -> Job:
         """Walks a stored job along its road."""

@@ -21,6 +21,7 @@ from sim.memory.store import MemoryStore
 from tests.config.test_load import MINIMAL
 from tests.config.test_reload import TWO
 from tests.db.builders import T0, Maker, put, step, submitted
+from tests.db.contract.audit import ADA
 
 E6 = MINIMAL.replace("vm_max: 3", "vm_max: 6")
 E9 = MINIMAL.replace("vm_max: 3", "vm_max: 9")
@@ -323,7 +324,7 @@ async def test_a_rollback_outlives_every_restart(house: House, host: str) -> Non
         desk.paper.write(text)
         await house.pass_s(1)
     for number in (2, 1):
-        await desk.live.rollback(number, "ada")
+        await desk.live.rollback(number, "ada", ADA)
     house.desks.clear()
     again = house.start(E9, host=host)
     await house.pass_s(2)
@@ -373,10 +374,10 @@ async def test_rollback(house: House) -> None:
     await house.pass_s(1)
     desk.paper.write(E6)
     await house.pass_s(2)
-    rolled = await desk.live.rollback(1, "ada")
+    rolled = await desk.live.rollback(1, "ada", ADA)
     assert (rolled.changed, rolled.version.version, rolled.version.author) == (True, 3, "ada")
     assert rolled.version.diff == ("clusters.1xl4.vm_max: 6 → 3",)
-    assert not (await other.live.rollback(1, "ada")).changed
+    assert not (await other.live.rollback(1, "ada", ADA)).changed
     await house.pass_s(2)
     again = house.start(E6)
     await house.pass_s(2)
@@ -396,9 +397,9 @@ async def test_rollback_that_cannot_be(house: House) -> None:
     await house.pass_s(1)
     await put(house.store, submitted(maker.job("waits", cluster="2xl4")))
     with pytest.raises(ConfigError, match="1 job"):
-        await desk.live.rollback(1, "ada")
+        await desk.live.rollback(1, "ada", ADA)
     with pytest.raises(NotFound):
-        await desk.live.rollback(7, "ada")
+        await desk.live.rollback(7, "ada", ADA)
     assert len(await house.history()) == 2
 
 

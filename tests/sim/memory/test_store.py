@@ -20,6 +20,7 @@ from core.reasons import RefusalKind
 from core.retention import RetentionRules
 from db.tables import metadata
 from sim.memory import writes
+from sim.memory.audit_log import MemoryAuditLog
 from sim.memory.config_versions import MemoryConfigVersions
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore, Stage
@@ -66,6 +67,11 @@ def another(store: MemoryStore) -> Another:
 @pytest.fixture
 def configs(store: MemoryStore) -> MemoryConfigVersions:
     return MemoryConfigVersions(store)
+
+
+@pytest.fixture
+def audit_log(store: MemoryStore) -> MemoryAuditLog:
+    return MemoryAuditLog(store)
 
 
 @pytest.fixture

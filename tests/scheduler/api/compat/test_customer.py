@@ -227,16 +227,16 @@ async def test_stop(path: str) -> None:
 
 
 async def test_a_stop_names_the_user_of_the_route() -> None:
-    """v1 routes know a user: the timeline names them, as what the caller says."""
+    """v1 routes know a user: a key that may speak for users stops on their behalf."""
     house = House()
     async with house.client() as client:
         await client.post("/jobs", json={**SHORT, "user_id": "ada"})
         await client.post("/jobs/gcp/stop/a/ada")
     job = house.jobs["ada", "a"]
-    assert job.reason == "stopped by user ada (as the caller says)"
+    assert job.reason == "stopped by owner on behalf of ada"
     told = house.timeline(job)[-1].data["stopped_by"]
     assert isinstance(told, dict)
-    assert told["user_id"] == "ada"
+    assert (told["principal"], told["on_behalf_of"]) == ("key:owner0000000", "ada")
 
 
 async def test_stop_reaches_the_right_user() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import partial
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from core.changes import AtomicBatch
 from core.ids import RandomIds
 from core.job import E, JobStatus
 from core.reasons import CommitRefusal
+from scheduler.api.caller import TenantReads
 from scheduler.api.compat.multitenant import job_words
 from scheduler.api.http.app import create_app
 from scheduler.api.services import Services
@@ -20,6 +22,7 @@ from scheduler.submission.submit import SubmissionPorts, Submissions
 from scheduler.submission.tenant_access import TenantAccess
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore
+from tests.access import OWNER, bearer, owner_only
 from tests.builders import job, live
 from tests.scheduler.api.fakes import CLUSTERS, StillClock, assert_error
 
@@ -75,6 +78,8 @@ def client(store: MemoryStore) -> httpx.AsyncClient:
     services = Services(
         store=store,
         reads=MemoryReads(store),
+        bound_reads=partial(TenantReads, MemoryReads(store)),
+        access=owner_only(clock),
         submissions=submissions,
         settings=settings,
         clock=clock,
@@ -83,7 +88,9 @@ def client(store: MemoryStore) -> httpx.AsyncClient:
         readiness=readiness,
     )
     transport = httpx.ASGITransport(create_app(services))
-    return httpx.AsyncClient(transport=transport, base_url="http://zen/api/v1")
+    return httpx.AsyncClient(
+        transport=transport, base_url="http://zen/api/v1", headers=bearer(OWNER)
+    )
 
 
 async def test_health(client: httpx.AsyncClient) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import httpx
 import pytest
@@ -16,11 +17,13 @@ from core.job import E, Lease
 from core.job_steps import EventFacts, advance, entry_for
 from db.reads import PostgresReads
 from db.store import PostgresStore
+from scheduler.api.caller import TenantReads
 from scheduler.api.http.app import create_app
 from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
 from scheduler.submission.group_commit import GroupCommit
 from scheduler.submission.submit import SubmissionPorts, Submissions
+from tests.access import OWNER, bearer, owner_only
 from tests.builders import live as live_settings
 from tests.scheduler.api.fakes import CLUSTERS, RULES, assert_error
 
@@ -51,6 +54,8 @@ async def live(database_url: str) -> AsyncIterator[Live]:
     services = Services(
         store=store,
         reads=PostgresReads(store),
+        bound_reads=partial(TenantReads, PostgresReads(store)),
+        access=owner_only(clock),
         submissions=Submissions(SubmissionPorts(group.submit, store, clock, ids), settings),
         settings=settings,
         clock=clock,
@@ -59,7 +64,9 @@ async def live(database_url: str) -> AsyncIterator[Live]:
         readiness=readiness,
     )
     transport = httpx.ASGITransport(create_app(services))
-    async with httpx.AsyncClient(transport=transport, base_url="http://zen") as client:
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://zen", headers=bearer(OWNER)
+    ) as client:
         yield Live(store, client)
     await group.close()
     await store.close()

@@ -12,10 +12,12 @@ from config.settings import ApiSettings
 from scheduler.api.http.app import create_app
 from scheduler.api.http.connections import ConnectionLimits
 from scheduler.api.http.server import bind, web_server
+from tests.access import OWNER
 from tests.scheduler.api.fakes import House
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
-POST = b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+KEY = f"Authorization: Bearer {OWNER}\r\n".encode()
+POST = b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + KEY
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 PATIENT = ConnectionLimits()
 HASTY = ConnectionLimits(head_s=0.2, body_s=0.2, stall_s=0.2)

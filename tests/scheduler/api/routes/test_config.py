@@ -14,6 +14,7 @@ from scheduler.api.examples import example_of
 from scheduler.api.http.app import create_app, endpoints
 from scheduler.api.routes.config import ConfigRoutes
 from scheduler.api.services import Services
+from tests.access import OWNER, bearer
 from tests.config.test_load import MINIMAL
 from tests.config.test_reload import TWO
 from tests.db.builders import Maker, put, submitted
@@ -45,7 +46,9 @@ def services(desk: Desk) -> Services:
 @pytest.fixture
 async def client(services: Services) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(create_app(services))
-    async with httpx.AsyncClient(transport=transport, base_url="http://zen") as made:
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://zen", headers=bearer(OWNER)
+    ) as made:
         yield made
 
 
@@ -158,7 +161,9 @@ async def test_before_the_database_answered() -> None:
     desk = House().start(MINIMAL)
     app = create_app(replace(Api().services(), config=desk.live))
     transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://zen") as client:
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://zen", headers=bearer(OWNER)
+    ) as client:
         assert_error(await client.get(PATH), 503, "database_unavailable")
         assert (await client.get("/api/v1/status")).json()["config"]["version"] == 0
 

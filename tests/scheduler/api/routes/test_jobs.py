@@ -329,14 +329,13 @@ async def test_v1_vm_is_told_in_its_own_words() -> None:
 
 
 async def test_the_timeline_says_who_stopped_a_job() -> None:
-    """Who it was is what the caller says, and it is written so; it is a field of the event too. A
-    caller who says nothing is known by the program that asks."""
+    """Who it was comes from the key; a key that may speak for others says for whom. Both are fields
+    of the event too, beside the program that asked."""
     house = House()
     cases: tuple[tuple[str, dict[str, str] | None, str], ...] = (
-        ("", {"by": "ada@laptop", "reason": "wrong data"}, "ada@laptop (as the caller says)"),
-        ("?user_id=ada&tenant_id=default", {}, "user ada of tenant default (as the caller says)"),
-        ("?tenant_id=default", None, "tenant default (as the caller says)"),
-        ("", None, "an API client (curl/8.5.0)"),
+        ("", {"by": "ada@laptop", "reason": "wrong data"}, "owner on behalf of ada@laptop"),
+        ("?user_id=ada&tenant_id=default", {}, "owner on behalf of ada"),
+        ("?tenant_id=default", None, "owner"),
     )
     async with house.client() as client:
         for number, (query, body, who) in enumerate(cases):
@@ -349,7 +348,7 @@ async def test_the_timeline_says_who_stopped_a_job() -> None:
             told = house.timeline(job)[-1].data["stopped_by"]
             assert isinstance(told, dict)
             assert told["client"] == "curl/8.5.0"
-            assert told.get("name") == (body or {}).get("by")
+            assert told["principal"] == "key:owner0000000"
         assert house.jobs["ada", "j0"].reason.endswith(": wrong data")
         long = await client.post(f"{JOBS}/j0/stop", json={"by": "x" * 200})
     assert_error(long, 422, "bad_input")

@@ -23,6 +23,7 @@ from core.reads import ServiceSummary, VmCount
 from core.region_blocks import BlockKind, RegionBlock
 from core.vm import Vm, VmState
 from scheduler.api.http.app import create_metrics_app
+from tests.access import OWNER, bearer
 from tests.scheduler.api.fakes import CLUSTERS, LEASE, NOW, TO_RUNNING, House, assert_error
 
 A100 = "2xa100-40gb"
@@ -302,7 +303,9 @@ async def test_metrics_on_a_port_of_their_own() -> None:
     house = House()
     house.answer("summary", full_summary())
     transport = httpx.ASGITransport(create_metrics_app(house.services()))
-    async with httpx.AsyncClient(transport=transport, base_url="http://zen") as client:
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://zen", headers=bearer(OWNER)
+    ) as client:
         answer = await client.get("/metrics")
         nothing = await client.get("/api/v1/jobs")
     assert answer.status_code == 200

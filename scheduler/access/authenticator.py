@@ -1,0 +1,159 @@
+"""Credentials to principals, checked against the store at most a few seconds old."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from core.access import Principal, allowed_by
+from core.access_store import AccessStore, KnownKey
+from core.api_keys import opens, parse_key
+from core.errors import StoreDown, TooManyRequests, ZenError
+from core.ports import Clock
+
+FRESH_S = 2.0
+"""A key that was revoked opens nothing after this long, on every replica."""
+STALE_S = 5.0
+"""While the database does not answer, what was known counts for this long."""
+KNOWN_MAX = 4096
+REMEMBER_S = 10.0
+FAILURES_MAX = 20
+"""Wrong credentials of one address within FAILURES_S; then it is told to wait."""
+FAILURES_S = 60.0
+ADDRESSES_MAX = 10_000
+HOW = "send an API key: Authorization: Bearer zen_…"
+
+
+class Unauthenticated(ZenError):
+    """Nobody that we know: send a key that counts."""
+
+    code = "unauthenticated"
+
+
+class NotAllowed(ZenError):
+    """Known, but without the right: ask an admin for a role that has it."""
+
+    code = "forbidden"
+
+
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    known: KnownKey
+    principal: Principal
+    read_at: float
+
+
+class Authenticator:
+    """One per replica."""
+
+    def __init__(self, store: AccessStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._cache: OrderedDict[str, _Cached] = OrderedDict()
+        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._used: set[str] = set()
+
+    async def principal(self, authorization: str | None, address: str) -> Principal:
+        """Who sent this header from this address; Unauthenticated says what to send."""
+        if authorization is None:
+            raise Unauthenticated(f"no credentials: {HOW}")
+        parsed = parse_key(_presented(authorization))
+        if self._blocked(address) and (parsed is None or parsed[0] not in self._cache):
+            # Keys in use go on: guesses from a shared address shut nobody else out.
+            raise self._wait(address)
+        try:
+            if parsed is None:
+                raise Unauthenticated(f"these credentials are no API key: {HOW}")
+            key_id, presented = parsed
+            return await self._by_key(key_id, presented)
+        except Unauthenticated:
+            self._failed(address)
+            if self._blocked(address):
+                raise self._wait(address) from None
+            raise
+
+    async def _by_key(self, key_id: str, presented: bytes) -> Principal:
+        cached = await self._cached(key_id)
+        if cached is None or not opens(cached.known.key, presented):
+            raise Unauthenticated("the key is wrong: check it, or ask an admin for a new one")
+        refusal = cached.known.key.refusal(self._clock.now())
+        if refusal is not None:
+            raise Unauthenticated(f"{refusal}: ask an admin for a new one")
+        self._used.add(key_id)
+        return cached.principal
+
+    async def _cached(self, key_id: str) -> _Cached | None:
+        now = self._clock.monotonic()
+        found = self._cache.get(key_id)
+        if found is not None and now - found.read_at < FRESH_S:
+            return found
+        try:
+            known = await self._store.key(key_id)
+        except StoreDown:
+            if found is not None and now - found.read_at < STALE_S:
+                return found
+            raise
+        if known is None:
+            self._cache.pop(key_id, None)
+            return None
+        self._cache[key_id] = cached = _Cached(known, principal_of_key(known), now)
+        self._cache.move_to_end(key_id)
+        while len(self._cache) > KNOWN_MAX:
+            self._cache.popitem(last=False)
+        return cached
+
+    async def remember(self) -> None:
+        """Writes down the last use of keys now and then, for ever."""
+        while True:
+            await asyncio.sleep(REMEMBER_S)
+            if self._used:
+                used, self._used = sorted(self._used), set()
+                await self._store.used(used, self._clock.now())
+
+    def _blocked(self, address: str) -> bool:
+        count, since = self._failures.get(address, (0, 0.0))
+        return count >= FAILURES_MAX and self._clock.monotonic() - since < FAILURES_S
+
+    def _wait(self, address: str) -> TooManyRequests:
+        _, since = self._failures[address]
+        left_s = max(1, math.ceil(since + FAILURES_S - self._clock.monotonic()))
+        return TooManyRequests(
+            f"too many wrong credentials from {address}: try again in {left_s} s", left_s
+        )
+
+    def _failed(self, address: str) -> None:
+        now = self._clock.monotonic()
+        count, since = self._failures.get(address, (0, now))
+        if now - since >= FAILURES_S:
+            count, since = 0, now
+        self._failures[address] = (count + 1, since)
+        self._failures.move_to_end(address)
+        while len(self._failures) > ADDRESSES_MAX:
+            self._failures.popitem(last=False)
+
+
+def principal_of_key(known: KnownKey) -> Principal:
+    """Who calls with this key."""
+    key = known.key
+    allowed = allowed_by(known.grants, key.scopes)
+    return Principal(key.principal, key.user_id, key.name, allowed, key.scopes)
+
+
+def _presented(authorization: str) -> str:
+    """The key: after Bearer, or as the password of Basic."""
+    kind, _, rest = authorization.strip().partition(" ")
+    match kind.lower():
+        case "bearer":
+            return rest.strip()
+        case "basic":
+            try:
+                plain = base64.b64decode(rest.strip(), validate=True).decode()
+            except (binascii.Error, UnicodeDecodeError):
+                return ""
+            return plain.partition(":")[2]
+        case _:
+            return ""

@@ -1,0 +1,34 @@
+"""The gate before every endpoint that is not public: who calls, and may they?"""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from config.settings import ApiSettings
+from core.access import Right
+from core.ports import Clock
+from scheduler.access.authenticator import Authenticator, NotAllowed
+from scheduler.api.caller import ApiCaller
+from scheduler.api.http.rate_limit import RateLimit, client_address
+
+
+class Gate:
+    """One for all routes."""
+
+    def __init__(self, authenticator: Authenticator, api: ApiSettings, clock: Clock) -> None:
+        self._authenticator = authenticator
+        self._behind_proxy = api.behind_proxy
+        self._rate = RateLimit(api, clock)
+
+    async def admit(self, request: Request, right: Right) -> ApiCaller:
+        """Unauthenticated, NotAllowed, TooManyRequests, or who calls."""
+        address = client_address(request.scope, behind_proxy=self._behind_proxy)
+        header = request.headers.get("authorization")
+        principal = await self._authenticator.principal(header, address)
+        self._rate.check(principal.name)
+        if not principal.may(right):
+            raise NotAllowed(
+                f"{principal.name} may not {right.meaning} ({right}): ask an admin for a role "
+                "that has this right"
+            )
+        return ApiCaller(principal, right, address, str(request.state.request_id))

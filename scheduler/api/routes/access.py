@@ -1,0 +1,459 @@
+"""Keys, grants, the audit log, and who the caller is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from core.access import ALL_TENANTS, ROLES, Grant, Right, Scope
+from core.access_store import KnownKey
+from core.api_keys import ApiKey, key_text, parse_key
+from core.audit_log import AuditAction, AuditEntry, AuditRow, faults_in, unlinked_fault
+from core.audit_store import AuditFilter
+from core.errors import BadInput, Fault, NotFound
+from core.names import JOB_ID
+from core.submission import shown
+from scheduler.api.caller import ApiCaller
+from scheduler.api.http.endpoint import Body, Routes, read_object, route
+from scheduler.api.http.params import Param, Query
+from scheduler.api.shapes import iso, iso_or_none
+
+NAME_CHARS_MAX = 128
+EXPIRES_MAX_S = 10 * 366 * 86_400.0
+VERIFY_BATCH = 1000
+PRINCIPALS = ("key:", "user:", "group:")
+_TEXT = {"type": "string"}
+_ROLE = {"type": "string", "enum": sorted(ROLES)}
+_EXPIRES = {"type": "number", "exclusiveMinimum": 0, "maximum": EXPIRES_MAX_S}
+_KEY_FIELDS: Mapping[str, object] = {
+    "name": {**_TEXT, "maxLength": NAME_CHARS_MAX},
+    "user_id": _TEXT,
+    "tenant_id": {**_TEXT, "default": "default"},
+    "role": {**_ROLE, "default": "member"},
+    "scopes": {"type": "array", "items": {"enum": sorted(Scope)}},
+    "expires_in_s": _EXPIRES,
+}
+_GRANT_FIELDS: Mapping[str, object] = {"principal": _TEXT, "tenant_id": _TEXT, "role": _ROLE}
+
+
+def _object(fields: Mapping[str, object], *required: str) -> dict[str, object]:
+    found: dict[str, object] = {"type": "object", "additionalProperties": False}
+    return {**found, "properties": dict(fields), "required": list(required)}
+
+
+class RightOut(msgspec.Struct, frozen=True):
+    """A right of the caller."""
+
+    right: str
+    meaning: str
+    tenants: tuple[str, ...]
+    """`*`: every one."""
+
+
+class WhoOut(msgspec.Struct, frozen=True):
+    """Who the API takes the caller for."""
+
+    principal: str
+    name: str
+    user_id: str
+    scopes: tuple[str, ...]
+    rights: tuple[RightOut, ...]
+
+
+class RoleOut(msgspec.Struct, frozen=True):
+    """A role for a tenant."""
+
+    tenant_id: str
+    role: str
+
+
+class KeyOut(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A key without its secret."""
+
+    key_id: str
+    name: str
+    user_id: str
+    created_at: str
+    created_by: str
+    scopes: tuple[str, ...]
+    roles: tuple[RoleOut, ...]
+    expires_at: str | None = None
+    revoked_at: str | None = None
+    last_used_at: str | None = None
+
+
+class NewKeyOut(KeyOut, frozen=True, omit_defaults=True, kw_only=True):
+    """A key with its secret, which is shown this once."""
+
+    key: str
+
+
+class KeysOut(msgspec.Struct, frozen=True):
+    """A page of keys."""
+
+    keys: tuple[KeyOut, ...]
+    next_page_token: str | None
+
+
+class GrantOut(msgspec.Struct, frozen=True):
+    """A role of a principal."""
+
+    principal: str
+    tenant_id: str
+    role: str
+
+
+class GrantsOut(msgspec.Struct, frozen=True):
+    """Roles of principals."""
+
+    grants: tuple[GrantOut, ...]
+
+
+class AuditRowOut(msgspec.Struct, frozen=True):
+    """One change of state by a principal."""
+
+    seq: int
+    at: str
+    principal: str
+    user_id: str
+    address: str
+    request_id: str
+    action: str
+    target: str
+    tenant_id: str
+    outcome: str
+    detail: Mapping[str, str]
+    link: int | None
+    """Its place in the chain; None: not linked yet."""
+    hash: str | None
+
+
+class AuditOut(msgspec.Struct, frozen=True):
+    """A page of the audit log, newest first."""
+
+    rows: tuple[AuditRowOut, ...]
+    next_before: int | None
+
+
+class AuditFaultOut(msgspec.Struct, frozen=True):
+    """A place where the chain is broken."""
+
+    seq: int | None
+    message: str
+
+
+class AuditVerdictOut(msgspec.Struct, frozen=True):
+    """What a check of the whole chain found."""
+
+    good: bool
+    rows: int
+    head: str | None
+    """The hash of the last link: compare it with one that you kept elsewhere."""
+    faults: tuple[AuditFaultOut, ...]
+    unlinked: str
+
+
+class AccessRoutes(Routes):
+    """Keys, grants and the audit log."""
+
+    tag = "access"
+
+    @route("GET /api/v1/whoami", Right.FLEET_READ, "The caller.")
+    async def whoami(self, caller: ApiCaller) -> WhoOut:
+        """Who the API takes you for, and what you may do."""
+        who = caller.principal
+        rights = tuple(
+            RightOut(str(right), right.meaning, tuple(tenants.only or (ALL_TENANTS,)))
+            for right, tenants in sorted(who.allowed.items())
+        )
+        return WhoOut(who.name, who.label, who.user_id, tuple(sorted(who.scopes)), rights)
+
+    @route(
+        "GET /api/v1/keys",
+        Right.KEYS,
+        "A page of keys.",
+        params=(
+            Param("page_size", "whole", "Rows per page.", 100, 1, 500),
+            Param("page_token", "text", "`next_page_token` of the page before."),
+        ),
+    )
+    async def keys(self, query: Query) -> KeysOut:
+        """All keys, without their secrets."""
+        size = query.whole("page_size")
+        rows = await self._services.access.store.keys(size + 1, query.text("page_token"))
+        shown_rows = rows[:size]
+        token = shown_rows[-1].key.key_id if len(rows) > size else None
+        return KeysOut(tuple(KeyOut(**_key(row)) for row in shown_rows), token)
+
+    @route(
+        "POST /api/v1/keys",
+        Right.KEYS,
+        {201: "The key; its secret is never shown again."},
+        body=Body(_object(_KEY_FIELDS, "name"), "new key"),
+    )
+    async def create(self, request: Request, caller: ApiCaller) -> NewKeyOut:
+        """Create a key with one role."""
+        data = await read_object(request, tuple(_KEY_FIELDS))
+        faults: list[Fault] = []
+        name = _word(data, "name", faults)
+        now = self._services.clock.now()
+        key_id, secret = self._services.ids.api_key()
+        text = key_text(key_id, secret)
+        parsed = parse_key(text)
+        assert parsed is not None
+        key = ApiKey(
+            key_id=key_id,
+            hash=parsed[1],
+            name=name,
+            user_id=_user(data, name, faults),
+            created_at=now,
+            created_by=caller.principal.name,
+            expires_at=_expiry(data, now, faults),
+            scopes=_scopes(data, faults),
+        )
+        grant = _grant({"principal": key.principal, **_role(data)}, faults)
+        if faults:
+            raise BadInput(faults)
+        detail = {"name": name, "role": grant.role, "scopes": " ".join(sorted(key.scopes))}
+        audited = self._entry(
+            caller, AuditAction.KEY_CREATE, f"key/{key_id}", grant.tenant_id, detail
+        )
+        await self._services.access.store.add_key(key, [grant], audited)
+        return NewKeyOut(**_key(KnownKey(key, (grant,))), key=text)
+
+    @route(
+        "POST /api/v1/keys/{key_id}/rotate",
+        Right.KEYS,
+        "The key with its new secret.",
+        body=Body(_object({"expires_in_s": _EXPIRES}), "rotated key", required=False),
+        errors=(404, 409),
+    )
+    async def rotate(self, request: Request, caller: ApiCaller) -> NewKeyOut:
+        """Give a key a new secret; the old one opens nothing any more. Without `expires_in_s` the
+        key expires when it would have."""
+        data = await read_object(request, ("expires_in_s",), optional=True)
+        faults: list[Fault] = []
+        chosen = _expiry(data, self._services.clock.now(), faults)
+        if faults:
+            raise BadInput(faults)
+        known = await self._known(request)
+        expires_at = chosen or known.key.expires_at
+        text = key_text(known.key.key_id, self._services.ids.api_key()[1])
+        parsed = parse_key(text)
+        assert parsed is not None
+        target = f"key/{known.key.key_id}"
+        audited = self._entry(caller, AuditAction.KEY_ROTATE, target, "", {})
+        store = self._services.access.store
+        key = await store.rotate_key(known.key.key_id, parsed[1], expires_at, audited)
+        return NewKeyOut(**_key(KnownKey(key, known.grants)), key=text)
+
+    @route("DELETE /api/v1/keys/{key_id}", Right.KEYS, "It is revoked.", errors=(404,))
+    async def revoke(self, request: Request, caller: ApiCaller) -> KeyOut:
+        """Revoke a key, for good, on every replica within 5 seconds."""
+        known = await self._known(request)
+        target, now = f"key/{known.key.key_id}", self._services.clock.now()
+        audited = self._entry(caller, AuditAction.KEY_REVOKE, target, "", {})
+        key = await self._services.access.store.revoke_key(known.key.key_id, now, audited)
+        return KeyOut(**_key(KnownKey(key, known.grants)))
+
+    @route(
+        "GET /api/v1/grants",
+        Right.GRANTS,
+        "The roles.",
+        params=(Param("principal", "text", "Only of this one."),),
+    )
+    async def grants(self, query: Query) -> GrantsOut:
+        """Who has which role for which tenant."""
+        found = await self._services.access.store.grants(query.text("principal"))
+        return GrantsOut(tuple(GrantOut(g.principal, g.tenant_id, g.role) for g in found))
+
+    @route(
+        "POST /api/v1/grants",
+        Right.GRANTS,
+        "The role.",
+        body=Body(_object(_GRANT_FIELDS, *_GRANT_FIELDS), "new grant"),
+    )
+    async def add_grant(self, request: Request, caller: ApiCaller) -> GrantOut:
+        """Give a role; safe to repeat."""
+        grant = _checked_grant(await read_object(request, tuple(_GRANT_FIELDS)))
+        audited = self._grant_entry(caller, AuditAction.GRANT_ADD, grant)
+        await self._services.access.store.add_grant(grant, audited)
+        return GrantOut(grant.principal, grant.tenant_id, grant.role)
+
+    @route(
+        "DELETE /api/v1/grants",
+        Right.GRANTS,
+        "The role that was taken away.",
+        params=tuple(Param(name, "text", "Of the grant.") for name in _GRANT_FIELDS),
+        errors=(404,),
+    )
+    async def remove_grant(self, query: Query, caller: ApiCaller) -> GrantOut:
+        """Take a role away."""
+        grant = _checked_grant({name: query.text(name) for name in _GRANT_FIELDS})
+        audited = self._grant_entry(caller, AuditAction.GRANT_REMOVE, grant)
+        if not await self._services.access.store.remove_grant(grant, audited):
+            raise NotFound(f"{grant.principal} is not {grant.role} of {grant.tenant_id}")
+        return GrantOut(grant.principal, grant.tenant_id, grant.role)
+
+    @route(
+        "GET /api/v1/audit",
+        Right.AUDIT_READ,
+        "A page of the log.",
+        params=(
+            Param("principal", "text", "Only of this principal."),
+            Param("action", "text", "Only this action.", words=tuple(AuditAction)),
+            Param("target", "text", "Only of this target, e.g. job/default/0/mnist."),
+            Param("page_size", "whole", "Rows per page.", 100, 1, 1000),
+            Param("before", "whole", "`next_before` of the page before.", None, 1, 2**62),
+        ),
+    )
+    async def audit(self, query: Query, caller: ApiCaller) -> AuditOut:
+        """Who changed what, newest first."""
+        where = AuditFilter(
+            query.text("principal"), query.text("action"), query.text("target"), caller.tenants
+        )
+        size = query.whole("page_size")
+        log = self._services.access.audit_log
+        rows = await log.rows(where, size + 1, query.whole_or_none("before"))
+        told = tuple(_audit_row(row) for row in rows[:size])
+        return AuditOut(told, told[-1].seq if len(rows) > size else None)
+
+    @route("GET /api/v1/audit/verify", Right.AUDIT_READ, "What was found.")
+    async def verify(self) -> AuditVerdictOut:
+        """Check the whole chain: rows that were changed, dropped or swapped are named."""
+        log = self._services.access.audit_log
+        faults: list[AuditFaultOut] = []
+        last, count = None, 0
+        while rows := await log.chain(last.number if last else 0, VERIFY_BATCH):
+            faults += [AuditFaultOut(f.seq, f.words) for f in faults_in(rows, last)]
+            last, count = rows[-1].link, count + len(rows)
+        waiting = unlinked_fault(await log.unlinked(VERIFY_BATCH))
+        head = last.hash.hex() if last else None
+        words = waiting.words if waiting is not None else ""
+        return AuditVerdictOut(not faults, count, head, tuple(faults), words)
+
+    async def _known(self, request: Request) -> KnownKey:
+        key_id = str(request.path_params["key_id"])
+        known = await self._services.access.store.key(key_id)
+        if known is None:
+            raise NotFound(f"there is no key {key_id[:80]}")
+        return known
+
+    def _grant_entry(self, caller: ApiCaller, action: AuditAction, grant: Grant) -> AuditEntry:
+        detail = {"role": grant.role}
+        return self._entry(caller, action, f"grant/{grant.principal}", grant.tenant_id, detail)
+
+    def _entry(
+        self,
+        caller: ApiCaller,
+        action: AuditAction,
+        target: str,
+        tenant_id: str,
+        detail: Mapping[str, str],
+    ) -> AuditEntry:
+        now = self._services.clock.now()
+        return AuditEntry(now, caller.actor, action, target, tenant_id, detail=detail)
+
+
+def _key(known: KnownKey) -> dict[str, Any]:
+    key = known.key
+    return {
+        "key_id": key.key_id,
+        "name": key.name,
+        "user_id": key.user_id,
+        "created_at": iso(key.created_at),
+        "created_by": key.created_by,
+        "scopes": tuple(sorted(key.scopes)),
+        "roles": tuple(RoleOut(grant.tenant_id, grant.role) for grant in known.grants),
+        "expires_at": iso_or_none(key.expires_at),
+        "revoked_at": iso_or_none(key.revoked_at),
+        "last_used_at": iso_or_none(key.last_used_at),
+    }
+
+
+def _audit_row(row: AuditRow) -> AuditRowOut:
+    entry, actor = row.entry, row.entry.actor
+    return AuditRowOut(
+        seq=row.seq,
+        at=iso(entry.at),
+        principal=actor.principal,
+        user_id=actor.user_id,
+        address=actor.address,
+        request_id=actor.request_id,
+        action=entry.action,
+        target=entry.target,
+        tenant_id=entry.tenant_id,
+        outcome=entry.outcome,
+        detail=entry.detail,
+        link=row.link.number if row.link else None,
+        hash=row.link.hash.hex() if row.link else None,
+    )
+
+
+def _word(data: Mapping[str, object], field: str, faults: list[Fault]) -> str:
+    given = data.get(field)
+    if isinstance(given, str) and given.isprintable() and 0 < len(given) <= NAME_CHARS_MAX:
+        return given
+    expected = f"1 to {NAME_CHARS_MAX} printable characters"
+    faults.append(Fault(field, shown(given), expected))
+    return ""
+
+
+def _user(data: Mapping[str, object], name: str, faults: list[Fault]) -> str:
+    given = data.get("user_id", name)
+    if isinstance(given, str) and JOB_ID.match(given):
+        return given
+    expected = "an id of letters, digits, . _ and - (without user_id the name must be one)"
+    faults.append(Fault("user_id", shown(given), expected))
+    return ""
+
+
+def _expiry(data: Mapping[str, object], now: datetime, faults: list[Fault]) -> datetime | None:
+    given = data.get("expires_in_s")
+    if given is None:
+        return None
+    if (
+        isinstance(given, int | float)
+        and not isinstance(given, bool)
+        and 0 < given <= EXPIRES_MAX_S
+    ):
+        return now + timedelta(seconds=given)
+    expected = f"seconds, at most {EXPIRES_MAX_S:g}"
+    faults.append(Fault("expires_in_s", shown(given), expected))
+    return None
+
+
+def _scopes(data: Mapping[str, object], faults: list[Fault]) -> frozenset[Scope]:
+    given = data.get("scopes", [])
+    if isinstance(given, list) and all(word in list(Scope) for word in given):
+        return frozenset(map(Scope, given))
+    faults.append(Fault("scopes", shown(given), f"a list of {', '.join(sorted(Scope))}"))
+    return frozenset()
+
+
+def _role(data: Mapping[str, object]) -> dict[str, object]:
+    return {"tenant_id": data.get("tenant_id", "default"), "role": data.get("role", "member")}
+
+
+def _checked_grant(data: Mapping[str, object]) -> Grant:
+    faults: list[Fault] = []
+    grant = _grant(data, faults)
+    if faults:
+        raise BadInput(faults)
+    return grant
+
+
+def _grant(data: Mapping[str, object], faults: list[Fault]) -> Grant:
+    principal, tenant_id, role = (data.get(field) for field in _GRANT_FIELDS)
+    if not isinstance(principal, str) or not principal.startswith(PRINCIPALS):
+        expected = "key:<id>, user:<e-mail> or group:<name>"
+        faults.append(Fault("principal", shown(principal), expected))
+    if not isinstance(tenant_id, str) or not (tenant_id == ALL_TENANTS or JOB_ID.match(tenant_id)):
+        faults.append(Fault("tenant_id", shown(tenant_id), f"a tenant, or {ALL_TENANTS} for all"))
+    if not isinstance(role, str) or role not in ROLES:
+        faults.append(Fault("role", shown(role), f"one of {', '.join(sorted(ROLES))}"))
+    return Grant(str(principal), str(tenant_id), str(role))

@@ -1,0 +1,118 @@
+"""Who a caller is: keys as Bearer or Basic, revocation, guesses."""
+
+from __future__ import annotations
+
+import base64
+from datetime import timedelta
+
+import pytest
+
+from core.errors import StoreDown, TooManyRequests
+from scheduler.access.authenticator import (
+    FAILURES_MAX,
+    FAILURES_S,
+    FRESH_S,
+    STALE_S,
+    Authenticator,
+    Unauthenticated,
+)
+from sim.memory.access import MemoryAccess
+from tests.access import bearer, known
+from tests.scheduler.api.fakes import StillClock
+
+HERE = "10.0.0.1"
+KEY, ADA = known("ada000000000", ("ml", "member"))
+OTHER, BOB = known("bob000000000", ("ml", "viewer"), user_id="bob")
+
+
+class Door:
+    """An authenticator over keys in memory, and time that moves by hand."""
+
+    def __init__(self) -> None:
+        self.clock = StillClock()
+        self.store = MemoryAccess([ADA, BOB])
+        self.authenticator = Authenticator(self.store, self.clock)
+
+    async def open(self, header: str | None, address: str = HERE) -> str:
+        return (await self.authenticator.principal(header, address)).name
+
+    def later(self, seconds: float) -> None:
+        self.clock.at += timedelta(seconds=seconds)
+
+
+def of(key: str) -> str:
+    return bearer(key)["authorization"]
+
+
+def basic(password: str) -> str:
+    return "Basic " + base64.b64encode(f"anyone:{password}".encode()).decode()
+
+
+@pytest.mark.parametrize("header", [of(KEY), f"bearer  {KEY} ", basic(KEY)])
+async def test_a_key_opens_as_bearer_and_as_basic_password(header: str) -> None:
+    assert await Door().open(header) == "key:ada000000000"
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        (None, "no credentials"),
+        ("", "no API key"),
+        ("Bearer", "no API key"),
+        (KEY, "no API key"),
+        ("Basic !!!", "no API key"),
+        ("Basic " + base64.b64encode(b"\xff\xfe").decode(), "no API key"),
+        (of(KEY[:-1] + ("0" if KEY[-1] != "0" else "1")), "wrong"),
+        (of(KEY.replace("ada0", "eve0")), "wrong"),
+        (of(KEY + "\n0"), "no API key"),
+    ],
+)
+async def test_everything_else_is_told_what_to_send(header: str | None, said: str) -> None:
+    with pytest.raises(Unauthenticated, match=said):
+        await Door().open(header)
+
+
+async def test_a_revoked_key_opens_nothing_once_it_was_read_again() -> None:
+    door = Door()
+    await door.open(of(KEY))
+    await door.store.revoke_key("ada000000000", door.clock.now())
+    door.later(FRESH_S)
+    with pytest.raises(Unauthenticated, match="revoked"):
+        await door.open(of(KEY))
+
+
+async def test_while_the_database_is_away_known_keys_count_for_seconds_only() -> None:
+    door = Door()
+    await door.open(of(KEY))
+
+    async def away(key_id: str) -> None:
+        raise StoreDown("no database")
+
+    door.store.key = away  # type: ignore[method-assign]
+    door.later(FRESH_S)
+    await door.open(of(KEY))
+    door.later(STALE_S)
+    with pytest.raises(StoreDown):
+        await door.open(of(KEY))
+
+
+async def test_guesses_are_stopped_and_keys_in_use_go_on() -> None:
+    """Also from the same address; a key that nobody used yet waits with the guesses."""
+    door = Door()
+    await door.open(of(KEY))
+    for _ in range(FAILURES_MAX - 1):
+        with pytest.raises(Unauthenticated):
+            await door.open(of("zen_guess"))
+    for _ in range(3):
+        with pytest.raises(TooManyRequests) as refused:
+            await door.open(of("zen_guess"))
+        assert refused.value.retry_after_s == FAILURES_S
+    assert await door.open(of(KEY)) == "key:ada000000000"
+    with pytest.raises(TooManyRequests):
+        await door.open(of(OTHER))
+    assert await door.open(of(OTHER), "10.0.0.2") == "key:bob000000000"
+    with pytest.raises(TooManyRequests):
+        await door.open(of(KEY[:-1] + "g"))
+    door.later(FAILURES_S)
+    with pytest.raises(Unauthenticated):
+        await door.open(of("zen_guess"))

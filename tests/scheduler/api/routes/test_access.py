@@ -1,0 +1,167 @@
+"""Keys, grants and the audit log over HTTP; what roles may do."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from core.access import Scope
+from core.tenants import Tenant
+from tests.access import bearer, known
+from tests.scheduler.api.fakes import House, assert_error
+
+JOB = {"command": ["true"], "gpu_type": "l4", "environment": {"TOKEN": "hush"}}
+MEMBER, MEMBER_KEY = known("member000000", ("default", "member"))
+SUBMITTER, SUBMITTER_KEY = known("submitter000", ("default", "submitter"), user_id="sue")
+VIEWER, VIEWER_KEY = known("viewer000000", ("default", "viewer"), user_id="vic")
+OPERATOR, OPERATOR_KEY = known("operator0000", ("*", "operator"), user_id="opa")
+ADMIN, ADMIN_KEY = known("admin0000000", ("*", "admin"), user_id="adam")
+FOREIGN, FOREIGN_KEY = known("foreign00000", ("other", "member"), user_id="fay")
+NAMER, NAMER_KEY = known(
+    "namer0000000", ("default", "member"), scopes=frozenset({Scope.ON_BEHALF_OF})
+)
+KEYS = (MEMBER_KEY, SUBMITTER_KEY, VIEWER_KEY, OPERATOR_KEY, ADMIN_KEY, FOREIGN_KEY, NAMER_KEY)
+
+
+@pytest.fixture
+def house() -> House:
+    return House(keys=KEYS)
+
+
+async def submitted(client: httpx.AsyncClient, key: str, **fields: object) -> httpx.Response:
+    return await client.post("/api/v1/jobs", json={**JOB, **fields}, headers=bearer(key))
+
+
+async def test_without_a_key_nothing_but_health_is_answered(house: House) -> None:
+    async with house.client() as client:
+        del client.headers["authorization"]
+        for path in ("/api/v1/jobs", "/metrics", "/docs", "/api/v1/whoami", "/jobs"):
+            refused = await client.get(path)
+            assert_error(refused, 401, "unauthenticated")
+            assert refused.headers["www-authenticate"].startswith("Bearer")
+        assert (await client.get("/api/v1/health")).status_code == 200
+
+
+async def test_values_of_the_environment_are_for_owners_and_members(house: House) -> None:
+    async with house.client() as client:
+        made = await submitted(client, SUBMITTER, job_id="secretive")
+        assert made.status_code == 201, made.text
+        for key, seen in (
+            *((SUBMITTER, "hush"), (MEMBER, "hush")),
+            *((VIEWER, "(hidden)"), (OPERATOR, "(hidden)"), (ADMIN, "(hidden)")),
+        ):
+            for path in ("/api/v1/jobs/secretive", "/api/v1/jobs?user_id=sue"):
+                answer = await client.get(path, headers=bearer(key))
+                assert answer.status_code == 200, answer.text
+                assert ("hush" in answer.text) == (seen == "hush"), (path, key)
+        assert_error(
+            await client.get("/api/v1/jobs/secretive", headers=bearer(FOREIGN)), 404, "not_found"
+        )
+
+
+async def test_who_submitted_comes_from_the_key(house: House) -> None:
+    async with house.client() as client:
+        assert (await submitted(client, SUBMITTER, job_id="a")).json()["user_id"] == "sue"
+        assert_error(
+            await submitted(client, SUBMITTER, job_id="b", user_id="ada"), 403, "forbidden"
+        )
+        assert_error(
+            await submitted(client, SUBMITTER, job_id="c", tenant_id="other"), 403, "forbidden"
+        )
+        named = await submitted(client, NAMER, job_id="d", user_id="carol")
+        assert named.json()["user_id"] == "carol"
+        house.put_tenant(Tenant("other"))
+        assert (await submitted(client, FOREIGN, job_id="e")).status_code == 201
+        mine = await client.get("/api/v1/jobs/e", headers=bearer(FOREIGN))
+        assert mine.json()["tenant_id"] == "other"
+        assert_error(await submitted(client, VIEWER), 403, "forbidden")
+
+
+async def test_submitters_stop_their_own_jobs_and_members_all(house: House) -> None:
+    async with house.client() as client:
+        await submitted(client, MEMBER, job_id="adas")
+        await submitted(client, SUBMITTER, job_id="sues")
+        stop = "/api/v1/jobs/adas/stop"
+        assert_error(await client.post(stop, headers=bearer(SUBMITTER)), 403, "forbidden")
+        assert_error(await client.post(stop, headers=bearer(VIEWER)), 403, "forbidden")
+        assert_error(await client.post(stop, headers=bearer(FOREIGN)), 404, "not_found")
+        stopped = await client.post("/api/v1/jobs/sues/stop", headers=bearer(MEMBER))
+        assert stopped.is_success, stopped.text
+        assert (await client.post(stop, headers=bearer(OPERATOR))).is_success
+
+
+async def test_a_key_is_made_used_rotated_and_revoked(house: House) -> None:
+    async with house.client() as client:
+        body = {"name": "ci", "role": "submitter", "expires_in_s": 60}
+        made = (await client.post("/api/v1/keys", json=body)).json()
+        me = (await client.get("/api/v1/whoami", headers=bearer(made["key"]))).json()
+        assert (me["principal"], me["user_id"]) == (f"key:{made['key_id']}", "ci")
+        listed = await client.get("/api/v1/keys")
+        assert made["key"] not in listed.text
+        assert made["key_id"] in listed.text
+        path = f"/api/v1/keys/{made['key_id']}"
+        rotated = (await client.post(f"{path}/rotate")).json()
+        assert rotated["key"] != made["key"]
+        revoked = (await client.delete(path)).json()
+        assert revoked["revoked_at"]
+        assert_error(await client.post(f"{path}/rotate"), 409, "conflict")
+        assert_error(await client.delete("/api/v1/keys/nobody"), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({}, "name"),
+        ({"name": "a b"}, "user_id"),
+        ({"name": "a", "role": "king"}, "role"),
+        ({"name": "a", "role": ["member"]}, "role"),
+        ({"name": "a", "tenant_id": "../x"}, "tenant_id"),
+        ({"name": "a", "scopes": ["all"]}, "scopes"),
+        ({"name": "a", "scopes": [[]]}, "scopes"),
+        ({"name": "a", "expires_in_s": True}, "expires_in_s"),
+        ({"name": "a", "expires_in_s": 1e99}, "expires_in_s"),
+    ],
+)
+async def test_wrong_fields_of_a_key_are_named(
+    house: House, fields: dict[str, object], wrong: str
+) -> None:
+    async with house.client() as client:
+        refused = await client.post("/api/v1/keys", json=fields)
+        assert_error(refused, 422, "bad_input")
+        assert wrong in refused.text
+
+
+async def test_grants_are_given_and_taken_and_every_change_is_in_the_log(house: House) -> None:
+    grant = {"principal": "key:viewer000000", "tenant_id": "ml", "role": "member"}
+    async with house.client() as client:
+        assert (await client.post("/api/v1/grants", json=grant)).json() == grant
+        assert grant in (await client.get("/api/v1/grants")).json()["grants"]
+        assert (await client.request("DELETE", "/api/v1/grants", params=grant)).json() == grant
+        again = await client.request("DELETE", "/api/v1/grants", params=grant)
+        assert_error(again, 404, "not_found")
+        await submitted(client, SUBMITTER, job_id="logged")
+        rows = (await client.get("/api/v1/audit", headers=bearer(ADMIN))).json()["rows"]
+    seen = [(row["action"], row["principal"], row["target"]) for row in rows]
+    assert ("job.submit", "key:submitter000", "job/default/sue/logged") in seen
+    assert ("grant.add", "key:owner0000000", "grant/key:viewer000000") in seen
+
+
+@pytest.mark.parametrize("key", [VIEWER, SUBMITTER, MEMBER, OPERATOR, FOREIGN])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/api/v1/keys"),
+        ("POST", "/api/v1/keys"),
+        ("GET", "/api/v1/grants"),
+        ("POST", "/api/v1/grants"),
+        ("GET", "/api/v1/audit"),
+        ("GET", "/api/v1/audit/verify"),
+    ],
+)
+async def test_keys_grants_and_the_log_are_for_admins(
+    house: House, key: str, method: str, path: str
+) -> None:
+    async with house.client() as client:
+        body = None if method == "GET" else {"name": "x"}
+        refused = await client.request(method, path, headers=bearer(key), json=body)
+        assert_error(refused, 403, "forbidden")
