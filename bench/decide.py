@@ -191,7 +191,7 @@ def settings_for(size: CrowdSize) -> Settings:
         retention=RetentionRules(),
         database_url="",
         pubsub_host=None,
-        cloud={"compute_url": None, "calls_per_minute": 600},
+        cloud={"compute_url": None, "identity_certs_url": None, "calls_per_minute": 600},
         store_url="file:///nowhere",
         v1_results_url=None,
         api=ApiSettings(),

@@ -146,6 +146,14 @@ _GENERAL: Sequence[Key] = (
         "An endpoint instead of Google Compute Engine's.",
         cloud=True,
     ),
+    Key(
+        "identity_certs_url",
+        optional(URL),
+        None,
+        "Where the certificates are that prove the identity tokens of VMs. Null: Google's, or "
+        "those of `compute_url` where that is a pretend cloud (http://).",
+        cloud=True,
+    ),
     Key("store_url", STORE, "file:///var/lib/zen/store", "Where logs and artifacts are kept."),
     Key(
         "v1_results_url",

@@ -22,6 +22,7 @@ from core.mig import CapacityHint, MigSnapshot, Queued
 from core.queueing import Ask, HeadsOf
 from core.retention import RetentionRules
 from core.tenants import Holding, TenantRow
+from core.worker_identity import IdentityTokens
 
 
 class Clock(Protocol):
@@ -181,6 +182,22 @@ class Bus(Protocol):
     def subscribe(self, subscription: str, *, max_messages: int = 1000) -> Inbound: ...
 
 
+class ControlSubscriptions(Protocol):
+    """The subscriptions by which VMs are told what to do, one for each boot."""
+
+    async def make(self, vm_name: str, boot_nonce: str) -> None:
+        """There when it returns; made twice is made once. BusDown, BusRefused, Forbidden."""
+        ...
+
+    async def remove(self, subscription: str) -> None:
+        """Gone when it returns; removed twice is removed once."""
+        ...
+
+    async def all(self) -> Sequence[str]:
+        """The ids of all there are."""
+        ...
+
+
 class Compute(Protocol):
     """One managed instance group, as MigManager needs it."""
 
@@ -236,6 +253,8 @@ class Cloud:
     warm_up: Callable[[], None] = lambda: None
     """Called when this replica begins to lead: load what only a leader needs."""
     close: Callable[[], Awaitable[None]] = _nothing
+    identities: IdentityTokens | None = None
+    """Who checks the identity tokens of its VMs; None: nobody vouches for them."""
 
 
 class CapacityAdvice(Protocol):

@@ -51,6 +51,13 @@ class Aborted(BusError):
     http = 409
 
 
+class Denied(BusError):
+    """Not for this caller."""
+
+    code = "permission_denied"
+    http = 403
+
+
 class Full(BusError):
     """The bus holds as much as it may; read or drop something first."""
 

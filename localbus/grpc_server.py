@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn
 
 import grpc
@@ -37,6 +37,8 @@ _OPTIONS = [
 _PERMANENT = "PERMANENT_FAILURE_INVALID_ACK_ID"
 
 _Context = grpc.aio.ServicerContext[Any, Any]
+Guard = Callable[[str], None]
+"""Denied for a peer, as gRPC spells it, who shall not be served."""
 
 
 async def refuse(context: _Context, error: BusError) -> NoReturn:
@@ -151,11 +153,12 @@ class StreamingPull:
         listener.news.set()
 
 
-def _unary(service: Service, call: Call) -> grpc.RpcMethodHandler[Any, Any]:
+def _unary(service: Service, call: Call, guard: Guard) -> grpc.RpcMethodHandler[Any, Any]:
     method = getattr(service, call.method)
 
     async def answer(request: Any, context: _Context) -> Any:
         try:
+            guard(context.peer())
             if call.rpc == "Pull":
                 return await service.pull(request, context.time_remaining())
             return await method(request)
@@ -171,9 +174,10 @@ def _serialize(answer: Any) -> bytes:
     return answer if isinstance(answer, bytes) else bytes(answer.SerializeToString())
 
 
-def _streaming_pull(bus: BrokerLoop) -> grpc.RpcMethodHandler[Any, Any]:
+def _streaming_pull(bus: BrokerLoop, guard: Guard) -> grpc.RpcMethodHandler[Any, Any]:
     async def call(requests: AsyncIterator[Any], context: _Context) -> None:
         try:
+            guard(context.peer())
             await StreamingPull(bus, aiter(requests), context).run()
         except BusError as error:
             await refuse(context, error)
@@ -185,13 +189,13 @@ def _streaming_pull(bus: BrokerLoop) -> grpc.RpcMethodHandler[Any, Any]:
     )
 
 
-def build_server(service: Service) -> grpc.aio.Server:
-    """The server with both services, not yet bound to a port."""
+def build_server(service: Service, guard: Guard = lambda _: None) -> grpc.aio.Server:
+    """The server with both services, not yet bound to a port. `guard` is asked for each call."""
     server = grpc.aio.server(options=_OPTIONS)
     for name in (PUBLISHER, SUBSCRIBER, POLICIES):
-        calls = {call.rpc: _unary(service, call) for call in CALLS if call.service == name}
+        calls = {call.rpc: _unary(service, call, guard) for call in CALLS if call.service == name}
         if name == SUBSCRIBER:
-            calls["StreamingPull"] = _streaming_pull(service.bus)
+            calls["StreamingPull"] = _streaming_pull(service.bus, guard)
         handlers = grpc.method_handlers_generic_handler(name, calls)
         server.add_generic_rpc_handlers((handlers,))
     return server

@@ -10,7 +10,7 @@ from aiohttp import web
 from google.protobuf import json_format
 
 from localbus import protos
-from localbus.browsers import refuse_browsers
+from localbus.browsers import refuse_browsers, refuse_strangers
 from localbus.errors import BusError, InvalidArgument
 from localbus.service import CALLS, AcksRefused, Call, Service
 
@@ -20,7 +20,8 @@ _BODY_BYTES_MAX = 20 << 20
 def build_app(service: Service) -> web.Application:
     """The application with one route per call."""
     app = web.Application(
-        client_max_size=_BODY_BYTES_MAX, middlewares=[_google_errors, refuse_browsers]
+        client_max_size=_BODY_BYTES_MAX,
+        middlewares=[_google_errors, refuse_browsers, refuse_strangers],
     )
     for call in CALLS:
         for path in call.paths:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from core.browser_checks import is_loopback
 from core.clock import SystemClock
 from core.ports import Clock
 from localbus.broker import Broker
@@ -14,6 +15,7 @@ from localbus.bus import BrokerLoop
 from localbus.commit import JournalCommit
 from localbus.grpc_server import build_server
 from localbus.journal import Journal
+from localbus.peers import check_grpc_peer
 from localbus.service import Service
 from localbus.wire import MessageCodec
 
@@ -75,12 +77,18 @@ class LocalBus:
     async def _serve(self, service: Service) -> None:
         assert self._bus is not None
         self._bus.start()
-        self._server = build_server(service)
+        self._server = build_server(service, self._guard)
         bound = self._server.add_insecure_port(f"{self._host}:{self._port}")
         await self._server.start()
         self.grpc_address = f"{self._host}:{bound}"
         if self._rest_port is not None:
             await self._serve_rest(self._rest_port)
+
+    def _guard(self, peer: str) -> None:
+        """A port that others can reach has no owner to compare with."""
+        host, _, port = self.grpc_address.rpartition(":")
+        if is_loopback(host):
+            check_grpc_peer(peer, ("127.0.0.1" if host == "localhost" else host, int(port)))
 
     async def _serve_rest(self, port: int) -> None:
         assert self._bus is not None

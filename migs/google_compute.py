@@ -19,6 +19,7 @@ from core.ports import Clock, Cloud
 from migs.advice import Adviser
 from migs.calling import ATTEMPTS, CALL_S, About, Call, Caller, call_of
 from migs.group_settings import check_group
+from migs.identity_tokens import open_identity_tokens
 from migs.library import ComputeClients, ComputeLibrary
 from migs.operations import Operations
 from migs.removed_members import ErrorHistory
@@ -57,7 +58,8 @@ def open_google(settings: Settings, clock: Clock) -> Cloud:
         clock=clock,
         calls_per_minute=settings.cloud["calls_per_minute"],
     )
-    return Cloud(lambda _: compute, compute, compute, compute.warm_up, compute.close)
+    identities = open_identity_tokens(settings, clock)
+    return Cloud(lambda _: compute, compute, compute, compute.warm_up, compute.close, identities)
 
 
 class GoogleCompute:

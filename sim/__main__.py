@@ -63,7 +63,11 @@ async def _serve(world: World, arguments: argparse.Namespace) -> int:
         world, arguments.state_dir, host=arguments.host, port=arguments.port, **extra
     )
     async with cloud:
-        ready = {"event": "ready", "compute": cloud.compute_url}
+        ready = {
+            "event": "ready",
+            "compute": cloud.compute_url,
+            "certificates": cloud.certificates_url,
+        }
         print(json.dumps(ready), flush=True)
         asked = asyncio.create_task(stop.wait())
         failed = asyncio.create_task(cloud.wait_failed())

@@ -132,7 +132,7 @@ def settings(*clusters: ClusterSpec, **changes: object) -> Settings:
         retention=RetentionRules(),
         database_url="",
         pubsub_host=None,
-        cloud={"compute_url": None, "calls_per_minute": 1000},
+        cloud={"compute_url": None, "identity_certs_url": None, "calls_per_minute": 1000},
         store_url="",
         v1_results_url=None,
         api=ApiSettings(),

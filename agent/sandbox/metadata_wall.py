@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from pathlib import Path
 
 from core.sandbox import SandboxRules
 
@@ -16,10 +17,11 @@ SERVER_6 = "fd20:ce::254"
 _TABLE = "zen_jobs"
 _TIMEOUT_S = 20.0
 _SBIN = "/usr/sbin:/sbin:/usr/bin:/bin"
+_ADDRESSES_6 = Path("/proc/net/if_inet6")
 
 
 def close_metadata_server(rules: SandboxRules) -> str:
-    """Why it is open to jobs; empty if it is closed."""
+    """Why it, or one of its addresses, is open to jobs; empty if it is closed."""
     users = f"{rules.uid_first}-{rules.uid_first + rules.uid_count - 1}"
     why = "neither nft nor iptables is installed"
     for command, close in (("nft", _by_nft), ("iptables", _by_iptables)):
@@ -27,18 +29,16 @@ def close_metadata_server(rules: SandboxRules) -> str:
         if program is None:
             continue
         try:
-            close(program, users)
+            return close(program, users)
         except subprocess.CalledProcessError as error:
             why = f"{command}: {error.stderr.decode(errors='replace').strip()[-200:]}"
         except (OSError, subprocess.SubprocessError) as error:
             why = f"{command}: {error}"
-        else:
-            return ""
     return f"the metadata server is open to jobs: {why}"
 
 
-def _by_nft(program: str, users: str) -> None:
-    """One table of our own, replaced in one step."""
+def _by_nft(program: str, users: str) -> str:
+    """One table of our own for both addresses, replaced in one step."""
     to = [f"ip daddr {SERVER}", f"ip6 daddr {SERVER_6}"]
     own = "\n".join(f"meta skuid {users} {each} tcp dport != 53 reject" for each in to)
     others = "\n".join(f"{each} tcp dport != 53 reject" for each in to)
@@ -55,10 +55,33 @@ table inet {_TABLE} {{
 }}
 """
     _run([program, "-f", "-"], text)
+    return ""
 
 
-def _by_iptables(program: str, users: str) -> None:
-    to = ["-d", SERVER, "-p", "tcp", "!", "--dport", "53"]
+def _by_iptables(program: str, users: str) -> str:
+    """It knows one address; the other one is ip6tables' matter, where the machine speaks IPv6."""
+    _reject(program, SERVER, users)
+    if not _has_ipv6():
+        return ""
+    second = shutil.which("ip6tables", path=_SBIN)
+    if second is None:
+        return f"{SERVER_6} of the metadata server is open to jobs: ip6tables is not installed"
+    try:
+        _reject(second, SERVER_6, users)
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{SERVER_6} of the metadata server is open to jobs: ip6tables: {error}"
+    return ""
+
+
+def _has_ipv6() -> bool:
+    try:
+        return bool(_ADDRESSES_6.read_text(encoding="ascii"))
+    except OSError:
+        return False
+
+
+def _reject(program: str, address: str, users: str) -> None:
+    to = ["-d", address, "-p", "tcp", "!", "--dport", "53"]
     for chain, whose in (("OUTPUT", ["-m", "owner", "--uid-owner", users]), ("FORWARD", [])):
         rule = [chain, *to, *whose, "-j", "REJECT"]
         there = subprocess.run(

@@ -142,6 +142,7 @@ class Lifecycle:
             metadata=(*spec.metadata, ("created-by", self._created_by(member.mig))),
             labels=spec.labels,
             driver=self._faults.newest(NoDriver, at, region=spec.region) is None,
+            created_at=at,
         )
         vm = PretendVm(info=info, created_at=at, member=member, hold=member.hold)
         self.vms[info.id] = vm

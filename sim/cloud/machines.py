@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from core.sandbox import SHARED_DIRECTORY
+from sim.cloud.identity_issuer import IdentityIssuer
 from sim.cloud.metadata_server import MetadataServer, VmMetadata
 from sim.cloud.model import Effect, EffectKind, VmInfo
 from sim.cloud.parsing import InvalidInput
@@ -57,8 +58,9 @@ class VmProcesses:
         state_dir: Path,
         guest_exited: Callable[[int], None],
         command: Sequence[str] = DEFAULT_COMMAND,
+        issuer: IdentityIssuer | None = None,
     ) -> None:
-        self._world = world
+        self._world, self._issuer = world, issuer
         self._state_dir = state_dir.absolute()
         self._directory = self._state_dir / "vms"
         self._guest_exited = guest_exited
@@ -116,7 +118,7 @@ class VmProcesses:
             vm = replace(vm, metadata=words)
         metadata = VmMetadata(vm, self._world.project, self._world.project_number)
         directory = self._directory / f"{vm.name}-{vm.id}"
-        machine = _Machine(vm, directory, MetadataServer(metadata))
+        machine = _Machine(vm, directory, MetadataServer(metadata, self._issuer))
         self._machines[vm.id] = machine
         try:
             directory.mkdir(mode=0o700)

@@ -4,18 +4,18 @@ VM asks ``GCE_METADATA_HOST`` who it is, exactly as it would on a real one."""
 import asyncio
 import hashlib
 import json
-import os
 import re
-import socket
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
+from localbus.browsers import comes_from_stranger
+from sim.cloud.identity_issuer import IdentityIssuer, service_account
 from sim.cloud.model import VmInfo
 
 ROOT: Final = "computeMetadata/v1"
+IDENTITY: Final = "instance/service-accounts/default/identity"
 WAIT_DEFAULT_S: Final = 300.0
 WAIT_MAX_S: Final = 3600.0
 _HEADERS: Final = {"Metadata-Flavor": "Google", "Server": "Metadata Server for VM"}
@@ -28,9 +28,10 @@ class VmMetadata:
     """What one VM can read about itself, and the request to know when it changes."""
 
     def __init__(self, vm: VmInfo, project: str, project_number: int) -> None:
+        self.vm = vm
         self._changed = asyncio.Event()
         home = f"projects/{project_number}"
-        account = f"{project_number}-compute@developer.gserviceaccount.com"
+        account = service_account(project_number)
         self._instance: Tree = {
             "attributes": dict(vm.metadata),
             "hostname": f"{vm.name}.{vm.zone}.c.{project}.internal",
@@ -77,11 +78,14 @@ class VmMetadata:
 
 
 class MetadataServer:
-    """Serves one VM's metadata on a loopback port."""
+    """Serves one VM's metadata on a loopback port, and identity tokens of an issuer if it has
+    one."""
 
-    def __init__(self, metadata: VmMetadata) -> None:
+    def __init__(self, metadata: VmMetadata, issuer: IdentityIssuer | None = None) -> None:
         self.metadata = metadata
+        self._issuer = issuer
         app = web.Application(middlewares=[_flavor])
+        app.router.add_get(f"/{ROOT}/{IDENTITY}", self._identity)
         app.router.add_get("/{path:.*}", self._get)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
 
@@ -107,6 +111,17 @@ class MetadataServer:
         body, kind = _render(node, request)
         return web.Response(text=body, content_type=kind, headers={"ETag": _etag(node)})
 
+    async def _identity(self, request: web.Request) -> web.StreamResponse:
+        if self._issuer is None:
+            raise web.HTTPNotFound(text="this VM has no service account")
+        audience, form = request.query.get("audience", ""), request.query.get("format", "standard")
+        if not audience:
+            raise web.HTTPBadRequest(text="non-empty audience parameter required")
+        if form not in ("standard", "full"):
+            raise web.HTTPBadRequest(text=f"format: expected standard or full, got {form!r}")
+        token = await self._issuer.token(self.metadata.vm, audience, full=form == "full")
+        return web.Response(text=token, content_type="text/html")
+
     async def _wait(self, node: Tree | str, parts: list[str], request: web.Request) -> Tree | str:
         """Long poll. Answers at once when the caller's last_etag is not the current one; after
         timeout_sec it answers with the value as it is."""
@@ -123,31 +138,11 @@ class MetadataServer:
         return node
 
 
-def is_stranger(request: web.Request) -> bool:
-    """Whether another user than ours asks: a job, to whom a real VM's firewall closes the server.
-    Whose a connection is, is what the kernel says of its other end on the same machine."""
-    if request.transport is None:
-        return True
-    there, here = (request.transport.get_extra_info(name) for name in ("peername", "sockname"))
-    wanted = [f"{_hex(*address[:2])}" for address in (there, here)]
-    try:
-        lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    except OSError:
-        return False  # no such kernel: all of this is one user's laptop
-    owners = [int(words[7]) for words in map(str.split, lines) if words[1:3] == wanted]
-    return not owners or any(uid not in (0, os.geteuid()) for uid in owners)
-
-
-def _hex(host: str, port: int) -> str:
-    """As /proc/net/tcp spells it."""
-    return f"{int.from_bytes(socket.inet_aton(host), 'little'):08X}:{port:04X}"
-
-
 @web.middleware
 async def _flavor(request: web.Request, handler: Handler) -> web.StreamResponse:
     """The header proves that the caller meant the metadata server: a page in a browser or a
     forwarded request cannot set it."""
-    if is_stranger(request):
+    if comes_from_stranger(request):
         return _problem(403, "Closed to this user")
     if request.headers.get("Metadata-Flavor") != "Google":
         return _problem(403, "Missing required header: Metadata-Flavor: Google")

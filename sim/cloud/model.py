@@ -57,6 +57,7 @@ class VmInfo:
     metadata: tuple[tuple[str, str], ...]
     labels: tuple[tuple[str, str], ...]
     driver: bool = True  # its GPUs can be used
+    created_at: float = 0.0
 
 
 class EffectKind(StrEnum):

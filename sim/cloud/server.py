@@ -8,9 +8,10 @@ from typing import Self
 
 from aiohttp import web
 
-from localbus.browsers import refuse_browsers
+from localbus.browsers import refuse_browsers, refuse_strangers
 from sim.cloud.admin import AdminServer
 from sim.cloud.compute_server import BODY_BYTES_MAX, ComputeServer
+from sim.cloud.identity_issuer import CERTIFICATES, IdentityIssuer
 from sim.cloud.machines import DEFAULT_COMMAND, VmProcesses
 from sim.cloud.physics import CloudProject
 from sim.cloud.world import World
@@ -27,17 +28,23 @@ class _Clock:
 
 
 def build_app(
-    cloud: CloudProject, clock: Callable[[], float], wake: Callable[[], None]
+    cloud: CloudProject,
+    clock: Callable[[], float],
+    wake: Callable[[], None],
+    issuer: IdentityIssuer | None = None,
 ) -> web.Application:
-    """Compute's API and the cloud's own, on one port. It reads time from ``clock`` alone."""
+    """Compute's API, the public keys of the issuer and the cloud's own API, on one port. It reads
+    time from ``clock`` alone."""
     compute = ComputeServer(cloud, clock, wake)
     admin = AdminServer(cloud, clock, wake)
     app = web.Application(
-        middlewares=[refuse_browsers, compute.middleware, admin.middleware],
+        middlewares=[refuse_browsers, refuse_strangers, compute.middleware, admin.middleware],
         client_max_size=BODY_BYTES_MAX,
     )
     compute.add_routes(app)
     admin.add_routes(app)
+    if issuer is not None:
+        issuer.add_routes(app)
     return app
 
 
@@ -58,7 +65,8 @@ class PretendCloud:
         self._host = host
         self._port = port
         self._changed = asyncio.Event()
-        self._machines = VmProcesses(world, state_dir, self._guest_exited, command)
+        self._issuer = IdentityIssuer(world.project, world.project_number, self.clock)
+        self._machines = VmProcesses(world, state_dir, self._guest_exited, command, self._issuer)
         self._runner: web.AppRunner | None = None
         self._driver: asyncio.Task[None] | None = None
 
@@ -67,9 +75,15 @@ class PretendCloud:
         """The value for ClientOptions(api_endpoint=…)."""
         return f"http://{self._host}:{self._port}"
 
+    @property
+    def certificates_url(self) -> str:
+        """Where the public keys of identity tokens are."""
+        return f"{self.compute_url}{CERTIFICATES}"
+
     async def start(self) -> None:
         await self._machines.start()
-        app = build_app(self.cloud, self.clock, self.wake)
+        self._issuer.start()
+        app = build_app(self.cloud, self.clock, self.wake, self._issuer)
         # Long polls must not hold up the end.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
