@@ -1,4 +1,4 @@
-"""What every checker of identity tokens promises: Google's and the one in virtual time."""
+"""What every checker of identity tokens does: Google's and the one in virtual time."""
 
 from __future__ import annotations
 
