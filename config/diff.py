@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from config.schema import TREE, WILD, Key, Section
+from config.keys import WILD, Key
+from config.schema import TREE, Section
 
 LINES_MAX = 200
 

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from config.access import build_access
 from config.clusters import build_clusters
 from config.document import Document, KeyPath, read_yaml
 from config.errors import ConfigError
-from config.schema import KEYS, NAMES, TREE, WILD, Key, Section
+from config.keys import WILD, Key
+from config.schema import KEYS, NAMES, TREE, Section
 from config.settings import ApiSettings, Settings, TlsFiles
 from core.browser_checks import is_loopback
 from core.containers import ContainerRules
@@ -64,6 +66,7 @@ def settings_of(
     clusters = build_clusters(document, values)
     timers = _timers(document, values["timers"])
     capacity = _capacity(document, values["capacity"])
+    access = build_access(document, values["access"])
     if listens:
         _refuse_open_listening(document, values["api"])
     if document.faults:
@@ -86,6 +89,7 @@ def settings_of(
         cloud={key.path: values[key.path] for key in KEYS if key.cloud},
         store_url=values["store_url"],
         api=_api(values["api"]),
+        access=access,
         v1_results_url=values["v1_results_url"],
         queue_limit=values["queue_limit"],
         log_level=values["log_level"],

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from config.access_keys import ACCESS_KEYS, ACCESS_NAMES
+from config.keys import REQUIRED, WILD, Key
 from config.settings import ApiSettings
 from config.value_types import (
     BUDGET,
@@ -55,37 +57,12 @@ from core.sandbox import BOUNDS, SandboxRules
 from core.supply import CapacityPolicy
 from core.timers import Timers
 
-REQUIRED: Final = object()
-WILD: Final = "*"
 VM_MAX_HIGHEST = 10_000
 """One project holds about 10,000 control subscriptions, one for each VM."""
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    """One key. `*` in the path stands for any name, described by `names` of the section."""
-
-    path: str
-    kind: ValueType
-    default: object
-    doc: str
-    secret: bool = False
-    cloud: bool = False
-    """Only a cloud's adapter reads it, once, at the start; at the top of the document."""
-    alias: str = ""
-    """A variable that others also use for this, e.g. DATABASE_URL."""
-
-    @property
-    def required(self) -> bool:
-        return self.default is REQUIRED
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that overrides it; empty for keys under a `*`."""
-        return "" if WILD in self.path else "ZEN_" + self.path.upper().replace(".", "__")
-
-
 NAMES: Final[dict[str, ValueType]] = {
+    **ACCESS_NAMES,
     "gpus.*": GPU_NAME,
     "gpus.*.zones.*": REGION_NAME,
     "machines.*": MACHINE_NAME,
@@ -99,6 +76,7 @@ NAMES: Final[dict[str, ValueType]] = {
 SECTIONS: Final[dict[str, str]] = {
     "": "Who we are and whom we talk to",
     "api": "The REST API",
+    "access": "Who may call, besides the keys and grants in the database",
     "timers": "Every span of time a decision depends on, in seconds",
     "capacity": "How eagerly VMs are searched for, and what waiting is worth",
     "queue": "How tenants share, and how jobs age",
@@ -423,6 +401,7 @@ def _declared_keys() -> Iterator[Key]:
 
 KEYS: Final[tuple[Key, ...]] = (
     *_GENERAL,
+    *ACCESS_KEYS,
     *_declared_keys(),
     *_CATALOGUE,
     *_CLUSTER_KEYS,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.access_rules import AccessRules
 from core.cluster import ClusterSpec
 from core.containers import ContainerRules
 from core.cost import TenantBudget
@@ -102,6 +103,7 @@ class Settings:
     health: HealthRules = field(default_factory=HealthRules)
     containers: ContainerRules = field(default_factory=ContainerRules)
     sandbox: SandboxRules = field(default_factory=SandboxRules)
+    access: AccessRules = field(default_factory=AccessRules)
     version: int = 0
     """Of the configuration in the database; 0: as the process was started."""
 

@@ -7,11 +7,13 @@ A right of a tenant holds where a grant names the tenant (or every tenant). A ri
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 ALL_TENANTS = "*"
+TENANT_HEADER = "x-zen-tenant"
+"""A request may narrow itself to one tenant: it then has no right for another."""
 PUBLIC: Final = None
 """The right of an endpoint that everybody may call, also without credentials."""
 
@@ -178,6 +180,18 @@ class Principal:
         """Whether the principal has the right for the tenant; without one: for any."""
         tenants = self.tenants(right)
         return bool(tenants) if tenant_id is None else tenant_id in tenants
+
+    def within(self, tenant_id: str) -> Principal:
+        """The same, with what it may do for this tenant alone; nothing of the service."""
+        only = Tenants(frozenset({tenant_id}))
+        return replace(
+            self,
+            allowed={
+                right: only
+                for right, tenants in self.allowed.items()
+                if tenant_id in tenants and not right.of_service
+            },
+        )
 
 
 _NO_TENANT = Tenants()

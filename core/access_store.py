@@ -65,6 +65,10 @@ class AccessStore(Protocol):
         """Of one principal, or of everybody, in order."""
         ...
 
+    async def grants_of(self, principals: Sequence[str]) -> Sequence[Grant]:
+        """Of these principals, in order."""
+        ...
+
     async def add_grant(self, grant: Grant, audited: AuditEntry | None = None) -> bool:
         """False: it was there already."""
         ...

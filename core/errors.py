@@ -98,6 +98,12 @@ class StoreDown(ZenError):
     code = "database_unavailable"
 
 
+class IssuerDown(ZenError):
+    """An issuer of identity tokens does not answer: nobody can say whose token this is."""
+
+    code = "issuer_unavailable"
+
+
 class BusDown(ZenError):
     """The bus does not answer: keep the outbox, try again."""
 

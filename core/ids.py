@@ -40,3 +40,7 @@ class RandomIds:
     def api_key(self) -> tuple[str, bytes]:
         """(id, secret) of a new key; `core.api_keys.key_text` makes its text."""
         return "".join(self._dice.choices(_KEY_ALPHABET, k=12)), self._dice.randbytes(32)
+
+    def secret(self) -> bytes:
+        """256 bits that nobody guesses: verifiers, states and nonces of sign-ins."""
+        return self._dice.randbytes(32)

@@ -47,6 +47,10 @@ _GRANTS = """
 SELECT principal, tenant_id, role FROM grants WHERE principal = coalesce(%s, principal)
 ORDER BY principal, tenant_id, role LIMIT %s
 """
+_GRANTS_OF_THESE = """
+SELECT principal, tenant_id, role FROM grants WHERE principal = ANY(%s::text[])
+ORDER BY principal, tenant_id, role LIMIT %s
+"""
 _ADD_GRANT = """
 INSERT INTO grants (principal, tenant_id, role) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING
 """
@@ -113,6 +117,10 @@ class PostgresAccess:
 
     async def grants(self, principal: str | None = None) -> Sequence[Grant]:
         rows = await self._run(_GRANTS, (principal, GRANTS_MAX))
+        return [Grant(name, tenant_id, role) for name, tenant_id, role in rows]
+
+    async def grants_of(self, principals: Sequence[str]) -> Sequence[Grant]:
+        rows = await self._run(_GRANTS_OF_THESE, (list(principals), GRANTS_MAX))
         return [Grant(name, tenant_id, role) for name, tenant_id, role in rows]
 
     async def add_grant(self, grant: Grant, audited: AuditEntry | None = None) -> bool:

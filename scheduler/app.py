@@ -27,7 +27,7 @@ from messaging.mending import mend_subscriptions
 from messaging.pubsub import PubSubBus
 from migs.google_compute import open_google
 from migs.own_machines import open_own_machines
-from scheduler.access.authenticator import Authenticator
+from scheduler.access.people import authenticator_of
 from scheduler.api.caller import TenantReads
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.http.app import create_app, create_metrics_app
@@ -79,14 +79,18 @@ class Production:
             audit_log=audit_log,
         )
         self.replica = Replica(settings, adapters, Metrics(), holder)
-        keys = PostgresAccess(self._store)
-        self.access = ApiAccess(keys, Authenticator(keys, self.replica.clock), audit_log)
+        self.access = self._access(audit_log)
         blocks = KnownRegionBlocks(PostgresReads(self._store).blocks, self.replica.clock)
         self.replica.submissions.blocks = blocks
 
     async def _mend(self) -> Sequence[SubscriptionFault]:
         settings = self.replica.settings
         return await mend_subscriptions(self._bus, settings.names, settings.clusters)
+
+    def _access(self, audit_log: PostgresAuditLog) -> ApiAccess:
+        store, replica = PostgresAccess(self._store), self.replica
+        people = authenticator_of(store, lambda: replica.settings.access, replica.clock)
+        return ApiAccess(store, people, audit_log)
 
     async def open(self) -> None:
         """Does not wait for the database: readiness tells."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from core.access import Grant, Scope
+from core.access_rules import AccessRules
 from core.access_store import KnownKey
 from core.api_keys import ApiKey, key_text, parse_key
 from core.ports import Clock
-from scheduler.access.authenticator import Authenticator
 from scheduler.access.owner_key import owner_of
+from scheduler.access.people import authenticator_of
 from scheduler.api.services import ApiAccess
 from sim.memory.access import MemoryAccess
 from sim.memory.audit_log import MemoryAuditLog
@@ -39,10 +41,15 @@ def known(
     return text, KnownKey(key, grants)
 
 
-def owner_only(clock: Clock, store: MemoryStore | None = None, *keys: KnownKey) -> ApiAccess:
+def owner_only(
+    clock: Clock,
+    store: MemoryStore | None = None,
+    *keys: KnownKey,
+    rules: Callable[[], AccessRules] = AccessRules,
+) -> ApiAccess:
     """OWNER opens everything; the other keys what their grants allow."""
     parsed = parse_key(OWNER)
     assert parsed is not None
     store = store or MemoryStore(clock)
     access = MemoryAccess([owner_of(parsed, MADE), *keys], store.tables.audit_log)
-    return ApiAccess(access, Authenticator(access, clock), MemoryAuditLog(store))
+    return ApiAccess(access, authenticator_of(access, rules, clock), MemoryAuditLog(store))

@@ -16,6 +16,7 @@ ROOMS = [
     "config",
     "core",
     "db",
+    "identity",
     "localbus",
     "messaging",
     "migrations",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from cli.reference.markdown import MADE_BY, cell, meanings
+from config.keys import Key
 from config.reload import RESTART_KEYS
-from config.schema import DECLARED, KEYS, NAMES, SECTIONS, Key
+from config.schema import DECLARED, KEYS, NAMES, SECTIONS
 
 _HEAD = f"""\
 # Configuration

@@ -7,9 +7,11 @@ import base64
 import binascii
 import math
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
-from core.access import Principal, allowed_by
+from core.access import ROLES, Principal, Right, allowed_by
 from core.access_store import AccessStore, KnownKey
 from core.api_keys import opens, parse_key
 from core.errors import StoreDown, TooManyRequests, ZenError
@@ -25,7 +27,10 @@ FAILURES_MAX = 20
 """Wrong credentials of one address within FAILURES_S; then it is told to wait."""
 FAILURES_S = 60.0
 ADDRESSES_MAX = 10_000
-HOW = "send an API key: Authorization: Bearer zen_…"
+TOKEN_DOTS = 2
+"""header.claims.signature; a key has none."""
+HOW = "send an API key (Authorization: Bearer zen_…) or sign in with zen login"
+Roles = Mapping[str, frozenset[Right]]
 
 
 class Unauthenticated(ZenError):
@@ -47,34 +52,68 @@ class _Cached:
     read_at: float
 
 
+class SignedIn(Protocol):
+    """Those who come with a token of an issuer instead of a key."""
+
+    def knows(self, token: str) -> bool: ...
+    async def by_token(self, token: str) -> Principal: ...
+    async def by_iap(self, assertion: str) -> Principal: ...
+
+
 class Authenticator:
     """One per replica."""
 
-    def __init__(self, store: AccessStore, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: AccessStore,
+        clock: Clock,
+        people: SignedIn | None = None,
+        roles: Callable[[], Roles] = lambda: ROLES,
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._people = people
+        self._roles = roles
         self._cache: OrderedDict[str, _Cached] = OrderedDict()
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._used: set[str] = set()
 
-    async def principal(self, authorization: str | None, address: str) -> Principal:
-        """Who sent this header from this address; Unauthenticated says what to send."""
-        if authorization is None:
+    async def principal(
+        self, authorization: str | None, address: str, assertion: str | None = None
+    ) -> Principal:
+        """Who sent these headers from this address; Unauthenticated says what to send. `assertion`:
+        what Identity-Aware Proxy says, for those who send nothing else."""
+        if authorization is None and assertion is None:
             raise Unauthenticated(f"no credentials: {HOW}")
-        parsed = parse_key(_presented(authorization))
-        if self._blocked(address) and (parsed is None or parsed[0] not in self._cache):
-            # Keys in use go on: guesses from a shared address shut nobody else out.
+        presented = "" if authorization is None else _presented(authorization)
+        parsed = parse_key(presented)
+        if self._blocked(address) and not self._in_use(presented, parsed):
+            # Keys and tokens in use go on: guesses from a shared address shut nobody else out.
             raise self._wait(address)
         try:
-            if parsed is None:
-                raise Unauthenticated(f"these credentials are no API key: {HOW}")
-            key_id, presented = parsed
-            return await self._by_key(key_id, presented)
+            return await self._by(presented, parsed, assertion)
         except Unauthenticated:
             self._failed(address)
             if self._blocked(address):
                 raise self._wait(address) from None
             raise
+
+    def _in_use(self, presented: str, parsed: tuple[str, bytes] | None) -> bool:
+        if parsed is not None:
+            return parsed[0] in self._cache
+        return self._people is not None and self._people.knows(presented)
+
+    async def _by(
+        self, presented: str, parsed: tuple[str, bytes] | None, assertion: str | None
+    ) -> Principal:
+        if parsed is not None:
+            key_id, secret = parsed
+            return await self._by_key(key_id, secret)
+        if self._people is None or not (presented.count(".") == TOKEN_DOTS or assertion):
+            raise Unauthenticated(f"these credentials are no API key and no token: {HOW}")
+        if presented:
+            return await self._people.by_token(presented)
+        return await self._people.by_iap(assertion or "")
 
     async def _by_key(self, key_id: str, presented: bytes) -> Principal:
         cached = await self._cached(key_id)
@@ -100,7 +139,8 @@ class Authenticator:
         if known is None:
             self._cache.pop(key_id, None)
             return None
-        self._cache[key_id] = cached = _Cached(known, principal_of_key(known), now)
+        principal = principal_of_key(known, self._roles())
+        self._cache[key_id] = cached = _Cached(known, principal, now)
         self._cache.move_to_end(key_id)
         while len(self._cache) > KNOWN_MAX:
             self._cache.popitem(last=False)
@@ -136,10 +176,10 @@ class Authenticator:
             self._failures.popitem(last=False)
 
 
-def principal_of_key(known: KnownKey) -> Principal:
+def principal_of_key(known: KnownKey, roles: Roles = ROLES) -> Principal:
     """Who calls with this key."""
     key = known.key
-    allowed = allowed_by(known.grants, key.scopes)
+    allowed = allowed_by(known.grants, key.scopes, roles)
     return Principal(key.principal, key.user_id, key.name, allowed, key.scopes)
 
 

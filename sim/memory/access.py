@@ -71,6 +71,10 @@ class MemoryAccess:
         found = [grant for grant in self._grants if principal in (None, grant.principal)]
         return sorted(found, key=_order)[:GRANTS_MAX]
 
+    async def grants_of(self, principals: Sequence[str]) -> Sequence[Grant]:
+        found = [grant for grant in self._grants if grant.principal in principals]
+        return sorted(found, key=_order)[:GRANTS_MAX]
+
     async def add_grant(self, grant: Grant, audited: AuditEntry | None = None) -> bool:
         new = grant not in self._grants
         self._grants.add(grant)

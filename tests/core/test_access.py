@@ -79,3 +79,16 @@ def test_the_order_of_grants_does_not_matter(grants: list[Grant], scopes: frozen
     assert {right: (t.every, t.every or t.names) for right, t in one.items()} == {
         right: (t.every, t.every or t.names) for right, t in other.items()
     }
+
+
+@given(st.lists(GRANTS), SCOPES)
+def test_a_request_for_one_tenant_never_has_more(
+    grants: list[Grant], scopes: frozenset[Scope]
+) -> None:
+    """Narrowing takes rights away, and leaves those for the tenant as they are."""
+    whole = Principal("key:a", "ada", "nightly", allowed_by(grants, scopes), scopes)
+    only = whole.within("red")
+    for right in Right:
+        assert only.may(right, "red") == (whole.may(right, "red") and not right.of_service)
+        assert not only.may(right, "blue")
+        assert not only.tenants(right).every

@@ -5,11 +5,13 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from config.settings import ApiSettings
-from core.access import Right
+from core.access import TENANT_HEADER, Right
 from core.ports import Clock
 from scheduler.access.authenticator import Authenticator, NotAllowed
 from scheduler.api.caller import ApiCaller
 from scheduler.api.http.rate_limit import RateLimit, client_address
+
+IAP_HEADER = "x-goog-iap-jwt-assertion"
 
 
 class Gate:
@@ -23,9 +25,13 @@ class Gate:
     async def admit(self, request: Request, right: Right) -> ApiCaller:
         """Unauthenticated, NotAllowed, TooManyRequests, or who calls."""
         address = client_address(request.scope, behind_proxy=self._behind_proxy)
-        header = request.headers.get("authorization")
-        principal = await self._authenticator.principal(header, address)
+        headers = request.headers
+        principal = await self._authenticator.principal(
+            headers.get("authorization"), address, headers.get(IAP_HEADER)
+        )
         self._rate.check(principal.name)
+        if (tenant_id := headers.get(TENANT_HEADER)) is not None:
+            principal = principal.within(tenant_id)
         if not principal.may(right):
             raise NotAllowed(
                 f"{principal.name} may not {right.meaning} ({right}): ask an admin for a role "

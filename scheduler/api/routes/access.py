@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 from starlette.requests import Request
 
 from core.access import ALL_TENANTS, ROLES, Grant, Right, Scope
+from core.access_rules import ROLE_NAME
 from core.access_store import KnownKey
 from core.api_keys import ApiKey, key_text, parse_key
 from core.audit_log import AuditAction, AuditEntry, AuditRow, faults_in, unlinked_fault
@@ -27,7 +29,8 @@ EXPIRES_MAX_S = 10 * 366 * 86_400.0
 VERIFY_BATCH = 1000
 PRINCIPALS = ("key:", "user:", "group:")
 _TEXT = {"type": "string"}
-_ROLE = {"type": "string", "enum": sorted(ROLES)}
+_ROLES_DOC = f"{', '.join(ROLES)}, or one of access.roles of the configuration"
+_ROLE = {"type": "string", "pattern": f"^{ROLE_NAME}$", "description": _ROLES_DOC}
 _EXPIRES = {"type": "number", "exclusiveMinimum": 0, "maximum": EXPIRES_MAX_S}
 _KEY_FIELDS: Mapping[str, object] = {
     "name": {**_TEXT, "maxLength": NAME_CHARS_MAX},
@@ -215,7 +218,7 @@ class AccessRoutes(Routes):
             expires_at=_expiry(data, now, faults),
             scopes=_scopes(data, faults),
         )
-        grant = _grant({"principal": key.principal, **_role(data)}, faults)
+        grant = _grant({"principal": key.principal, **_role(data)}, faults, self._roles)
         if faults:
             raise BadInput(faults)
         detail = {"name": name, "role": grant.role, "scopes": " ".join(sorted(key.scopes))}
@@ -279,7 +282,8 @@ class AccessRoutes(Routes):
     )
     async def add_grant(self, request: Request, caller: ApiCaller) -> GrantOut:
         """Give a role; safe to repeat."""
-        grant = _checked_grant(await read_object(request, tuple(_GRANT_FIELDS)))
+        data = await read_object(request, tuple(_GRANT_FIELDS))
+        grant = _checked_grant(data, self._roles)
         audited = self._grant_entry(caller, AuditAction.GRANT_ADD, grant)
         await self._services.access.store.add_grant(grant, audited)
         return GrantOut(grant.principal, grant.tenant_id, grant.role)
@@ -293,7 +297,8 @@ class AccessRoutes(Routes):
     )
     async def remove_grant(self, query: Query, caller: ApiCaller) -> GrantOut:
         """Take a role away."""
-        grant = _checked_grant({name: query.text(name) for name in _GRANT_FIELDS})
+        # Also of a role that the configuration has no more.
+        grant = _checked_grant({name: query.text(name) for name in _GRANT_FIELDS}, None)
         audited = self._grant_entry(caller, AuditAction.GRANT_REMOVE, grant)
         if not await self._services.access.store.remove_grant(grant, audited):
             raise NotFound(f"{grant.principal} is not {grant.role} of {grant.tenant_id}")
@@ -335,6 +340,10 @@ class AccessRoutes(Routes):
         head = last.hash.hex() if last else None
         words = waiting.words if waiting is not None else ""
         return AuditVerdictOut(not faults, count, head, tuple(faults), words)
+
+    @property
+    def _roles(self) -> Collection[str]:
+        return self._services.settings.current.access.roles.keys()
 
     async def _known(self, request: Request) -> KnownKey:
         key_id = str(request.path_params["key_id"])
@@ -439,21 +448,26 @@ def _role(data: Mapping[str, object]) -> dict[str, object]:
     return {"tenant_id": data.get("tenant_id", "default"), "role": data.get("role", "member")}
 
 
-def _checked_grant(data: Mapping[str, object]) -> Grant:
+def _checked_grant(data: Mapping[str, object], roles: Collection[str] | None) -> Grant:
     faults: list[Fault] = []
-    grant = _grant(data, faults)
+    grant = _grant(data, faults, roles)
     if faults:
         raise BadInput(faults)
     return grant
 
 
-def _grant(data: Mapping[str, object], faults: list[Fault]) -> Grant:
+def _grant(data: Mapping[str, object], faults: list[Fault], roles: Collection[str] | None) -> Grant:
+    """`roles`: which may be given; None: a role of any name."""
     principal, tenant_id, role = (data.get(field) for field in _GRANT_FIELDS)
     if not isinstance(principal, str) or not principal.startswith(PRINCIPALS):
         expected = "key:<id>, user:<e-mail> or group:<name>"
         faults.append(Fault("principal", shown(principal), expected))
     if not isinstance(tenant_id, str) or not (tenant_id == ALL_TENANTS or JOB_ID.match(tenant_id)):
         faults.append(Fault("tenant_id", shown(tenant_id), f"a tenant, or {ALL_TENANTS} for all"))
-    if not isinstance(role, str) or role not in ROLES:
-        faults.append(Fault("role", shown(role), f"one of {', '.join(sorted(ROLES))}"))
+    if not isinstance(role, str) or not re.fullmatch(ROLE_NAME, role):
+        faults.append(Fault("role", shown(role), "the name of a role"))
+    elif roles is not None and role not in roles:
+        faults.append(Fault("role", shown(role), f"one of {', '.join(sorted(roles))}"))
+    if isinstance(principal, str) and principal.startswith("user:"):
+        principal = principal.lower()  # as identities have it
     return Grant(str(principal), str(tenant_id), str(role))

@@ -95,5 +95,8 @@ class Access:
         assert await access.add_grant(MEMBER)
         assert list(await access.grants()) == [MEMBER, other]
         assert list(await access.grants(other.principal)) == [other]
+        both = [MEMBER.principal, other.principal, "group:none"]
+        assert list(await access.grants_of(both)) == [MEMBER, other]
+        assert list(await access.grants_of(["group:none"])) == []
         assert await access.remove_grant(other)
         assert not await access.remove_grant(other)

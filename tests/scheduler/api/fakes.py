@@ -210,7 +210,9 @@ class House:
             store=self.store,
             reads=self.reads,
             bound_reads=partial(TenantReads, self.reads),
-            access=owner_only(self.clock, self.store, *self.keys),
+            access=owner_only(
+                self.clock, self.store, *self.keys, rules=lambda: settings.current.access
+            ),
             submissions=submissions,
             settings=settings,
             clock=self.clock,

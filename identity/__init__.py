@@ -1,0 +1,1 @@
+"""Person tokens of other people's issuers: fetched keys, checked signatures."""
