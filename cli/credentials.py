@@ -27,18 +27,27 @@ class NoKey(ZenError):
 
 
 def key_for(address: str) -> str | None:
-    """ZEN_API_KEY, else the file in ZEN_API_KEY_FILE, else the owner's key of the stack that runs
-    here. The owner's key is sent to that stack alone; an address with credentials has its own."""
+    """ZEN_API_KEY, else the file in ZEN_API_KEY_FILE, else the token of `zen login` at this
+    address, else the owner's key of the stack that runs here. The owner's key is sent to that stack
+    alone; an address with credentials has its own."""
     if urlsplit(address).username is not None:
         return None
     if key := os.environ.get(KEY_VARIABLE, "").strip():
         return _checked(key, KEY_VARIABLE)
     if named := os.environ.get(FILE_VARIABLE):
         return read_key(Path(named).expanduser())
+    if (token := _signed_in(address)) is not None:
+        return token
     running = home().read()
     if running is None or not running.key_file or address not in {running.api, *running.apis}:
         return None
     return read_key(Path(running.key_file))
+
+
+def _signed_in(address: str) -> str | None:
+    from cli.sign_in_file import token_for
+
+    return token_for(address)
 
 
 def read_key(file: Path) -> str:

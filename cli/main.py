@@ -26,8 +26,10 @@ from cli.commands import (
     demo,
     fleet,
     jobs,
+    login,
     node,
     operate,
+    proxy,
     show,
     sim,
     simulate,
@@ -108,6 +110,9 @@ app.add_typer(access.keys_app, name="keys")
 app.add_typer(access.grants_app, name="grants")
 app.add_typer(access.audit_app, name="audit")
 app.command()(access.whoami)
+app.command()(login.login)
+app.command()(login.logout)
+app.command()(proxy.proxy)
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(sim.app, name="sim")
 app.add_typer(config_versions.app, name="config")

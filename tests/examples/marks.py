@@ -25,6 +25,11 @@ SHOWN: Mapping[str, str] = {
     "zen clients verify ../lumino-api ../jobscheduler": "needs checkouts of other projects",
     "zen clients verify --write ../*": "needs checkouts of other projects",
     "zen submit --image python:3.12 --memory 16 -- python3 -c 'print(42)'": "pulls an image",
+    "zen login": "needs an issuer and a browser; tests/cli/commands/test_login.py runs it",
+    "zen login --device": "needs an issuer; tests/cli/commands/test_login.py runs it",
+    "zen proxy --listen 127.0.0.1:8081 --key nightly.key": (
+        "runs until it is stopped; tests/cli/test_key_proxy.py runs it"
+    ),
     "zen node": "needs GPUs; the line with --gpus is run",
     "zen submit --gpus 1 -- python3 examples/train.py": (
         "on zen node it runs in your directory; tests/clients/test_tgpu.py runs such a job"
