@@ -6,7 +6,7 @@ several atomic batches: each stands or falls alone, by its own guards, inside on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -15,6 +15,8 @@ from core.audit_log import AuditEntry
 from core.forecast import Forecast
 from core.groups import Wait
 from core.job import Job, JobStatus, TimelineEntry
+from core.job_fields import JobSpec
+from core.members import SharedMember
 from core.messages import NOTHING_READ, OutMessage, Progress, VmReadings
 from core.reasons import CommitRefusal, RefusalKind
 from core.region_blocks import BlockKey, RegionBlock
@@ -22,6 +24,16 @@ from core.supply import Arrivals, SupplyHistory
 from core.tenants import MachineShape, ResourceTotals, Tenant, Usage
 from core.vm import Vm
 from core.waits import WaitNote
+
+
+@dataclass(frozen=True, slots=True)
+class NewSpec:
+    """What the jobs of an array or a gang have in common, stored once: the submission as it was
+    agreed to. Guard: it can be stored. Its NewJobs come with it, or in later parts of the same
+    atomic batch."""
+
+    spec_id: str
+    spec: JobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,8 @@ class NewJob:
     waits: tuple[Wait, ...] = ()
     """What the hold that it brings waits for; others of the same atomic batch may stand behind it
     too."""
+    shared: SharedMember | None = None
+    """The spec is this member of a NewSpec, and is stored there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +313,7 @@ SmallChange = (
 """Changes of which there are few: written one by one, in their order."""
 Change = (
     AuditEntry
+    | NewSpec
     | NewJob
     | JobMove
     | JobNote
@@ -315,6 +330,9 @@ Change = (
     | SmallChange
 )
 AtomicBatch = tuple[Change, ...]
+BatchParts = Callable[[], Iterable[AtomicBatch]]
+"""A long atomic batch in parts, each of which is made when the one before is written. They may be
+asked for again, if the writing has to begin again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from core.changes import (
     JobProgress,
     NewJob,
     NewRequest,
+    NewSpec,
     NewVm,
     PendingReason,
     PutForecast,
@@ -140,7 +141,7 @@ def _guard(change: Change, known: KnownRows) -> CommitRefusal | None:
         return None
     match change:
         case NewJob():
-            return _guard_new_job(change.job, known)
+            return _guard_new_job(change, known)
         case JobMove(before, after):
             return _guard_job_move(before, after, known)
         case JobNote(uid):
@@ -157,15 +158,22 @@ def _guard(change: Change, known: KnownRows) -> CommitRefusal | None:
             return _guard_tenant(change, known)
         case JobProgress() | PendingReason() | VmHeartbeat():
             return None
+        case NewSpec(_, spec):
+            return None if is_storable(spec) else _UNSTORABLE
         case _:
             assert_never(change)
 
 
-def _guard_new_job(job: Job, known: KnownRows) -> CommitRefusal | None:
+_UNSTORABLE = CommitRefusal(R.UNSTORABLE, "unstorable: the spec contains NUL or half a character")
+
+
+def _guard_new_job(new: NewJob, known: KnownRows) -> CommitRefusal | None:
+    job = new.job
     if known.job_keys.get(job.key) or job.uid in known.job_versions:
         return CommitRefusal(R.EXISTS, "exists")
-    if not is_storable(job.spec):
-        return CommitRefusal(R.UNSTORABLE, "unstorable: the spec contains NUL or half a character")
+    # What it shares with others was checked with its NewSpec, once for all of them.
+    if new.shared is None and not is_storable(job.spec):
+        return _UNSTORABLE
     known.job_keys[job.key] = True
     known.job_versions[job.uid] = job.version
     return None
@@ -291,7 +299,7 @@ def wanted(batches: Sequence[AtomicBatch]) -> RowKeys:
 
 
 def _want(change: Change, found: RowKeys) -> None:
-    if isinstance(change, Free):
+    if isinstance(change, (*Free, NewSpec)):
         return
     match change:
         case NewJob(job, entry):

@@ -19,6 +19,7 @@ from core.changes import (
     JobProgress,
     NewJob,
     NewRequest,
+    NewSpec,
     NewVm,
     PendingReason,
     PutRegionBlock,
@@ -33,6 +34,8 @@ from core.changes import (
 from core.commit import Locked
 from core.groups import Wait
 from core.job import Job, Lease, TimelineEntry
+from core.job_fields import JobSpec
+from core.members import SharedMember
 from core.messages import OutMessage
 from core.tenants import Tenant, Usage
 from core.vm import Vm
@@ -71,7 +74,10 @@ class Charged:
 class Writes:
     """The accepted changes, one entry per row."""
 
+    specs: dict[str, JobSpec] = field(default_factory=dict)
     new_jobs: dict[str, Job] = field(default_factory=dict)
+    shared: dict[str, SharedMember] = field(default_factory=dict)
+    """New jobs whose specs are stored with others'."""
     hashes: dict[str, str] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
     events: list[tuple[str, TimelineEntry]] = field(default_factory=list)
@@ -109,6 +115,8 @@ def fold(batches: Sequence[AtomicBatch]) -> Writes:
 def _fold_one(change: Change, writes: Writes) -> None:
     match change:
         case NewJob(job, entry, content_hash):
+            if change.shared is not None:
+                writes.shared[job.uid] = change.shared
             writes.new_jobs[job.uid] = job
             writes.hashes[job.uid] = content_hash
             writes.events.append((job.uid, entry))
@@ -126,6 +134,8 @@ def _fold_one(change: Change, writes: Writes) -> None:
             writes.audited.append(change)
         case PutTenant() | Charge() | Reserve():
             _fold_tenant(change, writes)
+        case NewSpec(spec_id, spec):
+            writes.specs[spec_id] = spec
         case _:
             writes.small.append(change)
 

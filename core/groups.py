@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from core.errors import Ambiguous, NotFound
 from core.names import JOB_ID
@@ -42,6 +43,8 @@ class Wait:
     after: After
 
 
+# Asked for several times by each check of a submission, and ten thousand numbers take their time.
+@lru_cache(maxsize=16)
 def parse_array(text: str) -> tuple[int, ...] | None:
     """The indexes in order; None if the words are wrong, or name too many or one of them twice."""
     found: list[int] = []

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from core.access import EVERY_TENANT, Tenants
 from core.actions import Create, Delete, Queue
-from core.changes import AtomicBatch, Committed, Snapshot
+from core.changes import AtomicBatch, BatchParts, Committed, Snapshot
 from core.cluster import ClusterSpec, RegionSpec
 from core.cost import SettledBills, Spent
 from core.forecast import Forecast, PastRun
@@ -20,6 +20,7 @@ from core.job import Job
 from core.messages import InMessage, OutboxRow, OutMessage
 from core.mig import CapacityHint, MigSnapshot, Queued
 from core.queueing import Ask, HeadsOf
+from core.reasons import CommitRefusal
 from core.retention import RetentionRules
 from core.tenants import Holding, TenantRow
 from core.worker_identity import IdentityTokens
@@ -100,6 +101,11 @@ class Store(Protocol):
     async def commit(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed:
         """Write what the guards allow. With a term: TermPassed if another one leads now, and
         nothing is written. Commits wake the listeners once."""
+        ...
+
+    async def commit_long(self, parts: BatchParts) -> CommitRefusal | None:
+        """Write one atomic batch in parts, all of them or none; None, or the guard that refused
+        it. Other commits and reads go on meanwhile."""
         ...
 
     async def find_job(

@@ -20,6 +20,9 @@ from core.groups import ARRAY_MAX, parse_array
 from core.job_fields import CONFIGURED, FIELDS, JOB_ID_CHARS_MAX, SPEC_FIELDS, JobSpec
 from core.timers import Timers
 
+ARRAY_LABELS_BYTES_MAX = 4_000_000
+"""Of all jobs of an array together."""
+
 
 def parse_submission(data: object, timers: Timers, fresh_id: str) -> JobSpec:
     """The submission as a JobSpec, or BadInput with every fault. `fresh_id` is the job id of a
@@ -147,6 +150,7 @@ def _relations(data: Mapping[object, object]) -> list[Fault]:
     faults += _waits_for_itself(data)
     faults += _long_ids(data)
     faults += _too_many(data)
+    faults += _long_labels(data)
     if data.get("shell") and isinstance(command, list) and len(command) != 1:
         faults.append(
             Fault("command", f"{len(command)} words", "one string, because shell is true")
@@ -209,6 +213,19 @@ def _too_many(data: Mapping[object, object]) -> list[Fault]:
         return []
     expected = f"at most {ARRAY_MAX} in all, with {count} indexes"
     return [Fault("replicas", shown(data["replicas"]), expected)]
+
+
+def _long_labels(data: Mapping[object, object]) -> list[Fault]:
+    """Each job of an array has labels of its own in the index by which they are found."""
+    labels, array = data.get("labels"), data.get("array")
+    if not isinstance(labels, Mapping) or not isinstance(array, str):
+        return []
+    count = len(parse_array(array) or ())
+    size = len(json.dumps(labels, default=str).encode())
+    if count * size <= ARRAY_LABELS_BYTES_MAX:
+        return []
+    expected = f"at most {ARRAY_LABELS_BYTES_MAX // count} bytes as JSON, with {count} indexes"
+    return [Fault("labels", f"{size} bytes", expected)]
 
 
 def _build(data: Mapping[str, object], timers: Timers, fresh_id: str) -> JobSpec:

@@ -12,10 +12,12 @@ from psycopg.rows import TupleRow
 
 from core.forecast import Forecast, PastRun
 from core.job import Job
+from core.job_fields import JobSpec
 from core.queueing import HeadsOf
 from core.slots import slots_of
 from db.queue_heads import KINDS, queue_heads
-from db.rows import JOB_SELECT, job_of
+from db.rows import JOB_SELECT
+from db.shared_specs import SharedSpecs
 
 Connection = AsyncConnection[TupleRow]
 _document = msgspec.json.Decoder(Forecast)
@@ -29,7 +31,7 @@ _RUNS = """
 SELECT uid::text, tenant_id, name, coalesce(spec ->> 'workflow', ''),
     coalesce(spec -> 'command', '[]')::text, cluster,
     greatest(coalesce((spec ->> 'gpu_count')::int, 1), 1), coalesce((spec ->> 'replicas')::int, 1),
-    attained_gpu_s, ended_at
+    attained_gpu_s, ended_at, spec_id::text
 FROM (
     SELECT * FROM jobs WHERE ended_at IS NOT NULL AND NOT history_pruned AND ended_at > %s
     ORDER BY ended_at DESC, uid DESC LIMIT %s
@@ -45,7 +47,8 @@ class QueueReader:
     """The first jobs of queues. A row at a version never changes, so those of the last answer are
     not fetched again."""
 
-    def __init__(self) -> None:
+    def __init__(self, specs: SharedSpecs) -> None:
+        self._specs = specs
         self._seen: Mapping[str, Job] = {}
 
     async def heads(
@@ -63,19 +66,25 @@ class QueueReader:
             for begin in range(0, len(missing), BITE):
                 bite = missing[begin : begin + BITE]
                 cursor = await connection.execute(_JOBS, (bite,), binary=True)
-                fresh.update((row[0], job_of(row)) for row in await cursor.fetchall())
+                jobs = await self._specs.jobs(connection, await cursor.fetchall())
+                fresh.update((job.uid, job) for job in jobs)
         self._seen = fresh
         return [fresh[uid] for uid in versions if uid in fresh]
 
 
-async def runs(connection: Connection, since: datetime, limit: int) -> list[PastRun]:
+async def runs(
+    connection: Connection, specs: SharedSpecs, since: datetime, limit: int
+) -> list[PastRun]:
     rows = await (await connection.execute(_RUNS, (since, limit), binary=True)).fetchall()
-    return [_run(row) for row in rows]
+    shared = await specs.of(connection, (row[-1] for row in rows if row[-1] is not None))
+    return [_run(row, shared.get(row[-1])) for row in rows]
 
 
-def _run(row: TupleRow) -> PastRun:
-    uid, tenant_id, name, workflow, command, cluster, gpus, replicas, gpu_s, ended_at = row
+def _run(row: TupleRow, shared: JobSpec | None) -> PastRun:
+    uid, tenant_id, name, workflow, command, cluster, gpus, replicas, gpu_s, ended_at = row[:-1]
     words, ran_s = _words.decode(command), gpu_s / slots_of(gpus)
+    if shared is not None:
+        workflow, words, replicas = shared.workflow, shared.command, shared.replicas
     return PastRun(uid, tenant_id, name, workflow, words, cluster, gpus * replicas, ran_s, ended_at)
 
 

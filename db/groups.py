@@ -10,8 +10,8 @@ from psycopg.rows import TupleRow
 
 from core.access import Tenants
 from core.groups import only_one
-from core.job import Job, JobStatus
-from db.rows import JOB_SELECT, job_of
+from core.job import JobStatus
+from db.rows import JOB_SELECT
 
 # By job id, perhaps of one user, of some tenants or of all.
 ONE_JOB = """
@@ -57,15 +57,16 @@ async def find_group(
 
 async def open_jobs(
     connection: AsyncConnection[TupleRow], group: str, user_id: str, limit: int, tenants: Tenants
-) -> Sequence[Job]:
+) -> Sequence[TupleRow]:
+    """Rows of JOB_SELECT."""
     only = tenants.only
     cursor = await connection.execute(_OPEN, (group, user_id, only, only, limit), binary=True)
-    return [job_of(row) for row in await cursor.fetchall()]
+    return await cursor.fetchall()
 
 
-async def members(connection: AsyncConnection[TupleRow], gang: str) -> Sequence[Job]:
-    rows = await (await connection.execute(_MEMBERS, (gang,), binary=True)).fetchall()
-    return [job_of(row) for row in rows]
+async def members(connection: AsyncConnection[TupleRow], gang: str) -> Sequence[TupleRow]:
+    """Rows of JOB_SELECT."""
+    return await (await connection.execute(_MEMBERS, (gang,), binary=True)).fetchall()
 
 
 async def group_counts(

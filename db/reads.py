@@ -15,7 +15,7 @@ from core.cost_report import CostQuestion, CostReport
 from core.errors import NotFound
 from core.groups import only_one
 from core.job import WAITING, JobStatus
-from core.job_fields import FILTERS, JobField
+from core.job_fields import FILTERS, JobField, JobSpec
 from core.pages import Page, PageCursor, PageRequest, bounded
 from core.reads import (
     AlertRow,
@@ -45,6 +45,7 @@ from db.rows import (
     JOB_SELECT,
     JOB_WIDTH,
     REGION_BLOCK_SELECT,
+    SPEC_ID,
     SUPPLY_HISTORY_SELECT,
     VM_SELECT,
     VM_WIDTH,
@@ -95,11 +96,15 @@ JOB_ROW = (
 )
 
 
+# Of a member what it shares with others.
+_DOCUMENT = "coalesce((SELECT s.document FROM specs AS s WHERE s.spec_id = j.spec_id), j.spec)"
+
+
 def _spec_condition(known: JobField) -> str:
     """By its column; a field without one is looked up in the document."""
     if known.column:
         return f"j.{known.column} = %({known.name})s"
-    return f"j.spec->'{known.attribute}' = %({known.name})s::jsonb"
+    return f"({_DOCUMENT})->'{known.attribute}' = %({known.name})s::jsonb"
 
 
 _JOB_CONDITIONS = {
@@ -196,7 +201,7 @@ class PostgresReads:
     ) -> JobRow:
         query = f"SELECT {JOB_ROW} FROM jobs AS j WHERE {ONE_JOB} ORDER BY j.user_id LIMIT 2"
         rows = await self._ask(query, one_job(job_id, user_id, tenants))
-        found = [_job_row(row) for row in rows]
+        found = await self._job_rows(rows)
         only_one("job", job_id, user_id, [row.job.spec.user_id for row in found])
         return found[0]
 
@@ -214,7 +219,7 @@ class PostgresReads:
         request = PageRequest.of(("jobs", *words.values()), size, token)
         words["alone"] = None if where.job_ids else True
         rows, total = await self._page(_JOBS, words, request, offset)
-        found = [_job_row(row) for row in rows]
+        found = await self._job_rows(rows)
         return request.page(found, total, lambda row: PageCursor(row.job.submitted_at, row.job.uid))
 
     async def group(
@@ -316,6 +321,13 @@ class PostgresReads:
             burn_usd_per_hour=dict(burn),
         )
 
+    async def _job_rows(self, rows: Sequence[Row]) -> list[JobRow]:
+        if all(row[SPEC_ID] is None for row in rows):
+            return [_job_row(row, {}) for row in rows]
+        async with self._store.connection() as connection:
+            specs = await self._store.specs.of_rows(connection, rows)
+        return [_job_row(row, specs) for row in rows]
+
     async def _ask(self, query: str, arguments: Sequence[object]) -> list[Row]:
         async with self._store.connection() as connection:
             return await (await connection.execute(query, arguments, binary=True)).fetchall()
@@ -358,9 +370,9 @@ def _with(row: Row, index: int, value: object) -> list[Any]:
     return values
 
 
-def _job_row(row: Row) -> JobRow:
+def _job_row(row: Row, specs: Mapping[str, JobSpec]) -> JobRow:
     why, position, step, total, checkpoint, running, last, *costs = row[JOB_WIDTH:]
-    job = job_of(row)
+    job = job_of(row, specs)
     waits = job.status in WAITING
     spent = job_costs_of(job.uid, costs)
     progress = progress_of(step, total)

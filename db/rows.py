@@ -16,6 +16,7 @@ from core.cluster import WorkerKind
 from core.health import WELL, VmHealth
 from core.job import Job, JobStatus, Lease, Membership, Offer, StopReason, TimelineEntry
 from core.job_fields import SPEC_FIELDS, JobField, JobSpec, types
+from core.members import Member, member_spec
 from core.messages import GpuReading, Progress, VmReadings
 from core.queueing import class_of
 from core.region_blocks import BlockKind, RegionBlock
@@ -26,7 +27,15 @@ from core.vm import GivenUp, Vm, VmState
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
+
+class _OwnPart(msgspec.Struct):
+    """What the document of a member is read for; the rest is for sums in SQL."""
+
+    index: int | None = None
+
+
 _spec = msgspec.json.Decoder(JobSpec)
+_own = msgspec.json.Decoder(_OwnPart)
 _strings = msgspec.json.Decoder(tuple[str, ...])
 _numbers = msgspec.json.Decoder(tuple[int, ...])
 _mapping = msgspec.json.Decoder(dict[str, Any])
@@ -160,7 +169,6 @@ JOB_BIRTH: tuple[BulkColumn[Job], ...] = (
     BulkColumn("rank", "int", lambda j: j.gang.rank if j.gang else 0),
     BulkColumn("gang_size", "int", lambda j: j.gang.size if j.gang else 1),
     BulkColumn("tier", "int", lambda j: int(class_of(j.spec.priority))),
-    BulkColumn("spec", "jsonb", lambda j: to_json(j.spec)),
     BulkColumn("submitted_at", "timestamptz", lambda j: j.submitted_at),
 )
 _VM_OWN: tuple[BulkColumn[Vm], ...] = (
@@ -188,17 +196,30 @@ JOB_SELECT = (
     "j.lease_region, j.lease_zone, j.slots::text, j.started_at, j.ended_at, j.failures, "
     "j.losses, j.preemptions, j.exit_code, j.reason, j.stop_reason, j.attained_gpu_s, "
     "j.due_at, j.blocked::text, j.gang::text, j.rank, j.gang_size, j.gang_region, j.holds, "
-    "j.offer::text, j.starts_by, j.saved_s, j.saved_share, j.retry_at"
+    "j.offer::text, j.starts_by, j.saved_s, j.saved_share, j.retry_at, j.spec_id::text"
 )
-JOB_WIDTH = 37
+JOB_WIDTH = 38
+SPEC_ID = 37
+"""The place of the id of what a member shares with others."""
 
 
-def job_of(row: Row) -> Job:
-    """The first JOB_WIDTH values of the row, in the order of JOB_SELECT."""
+def spec_of(document: str) -> JobSpec:
+    """A stored submission."""
+    return _spec.decode(document)
+
+
+def job_of(row: Row, shared: Mapping[str, JobSpec]) -> Job:
+    """The first JOB_WIDTH values of the row, in the order of JOB_SELECT. `shared` has what they
+    refer to; SharedSpecs.jobs() reads it."""
     lease = None
     if row[10] is not None:
         lease = Lease(row[10], row[11], row[12], row[13], row[14], _numbers.decode(row[15]))
-    spec, gang = _spec.decode(row[1]), None if row[27] is None else Membership(*row[27:30])
+    gang = None if row[27] is None else Membership(*row[27:30])
+    if row[SPEC_ID] is None:
+        spec = _spec.decode(row[1])
+    else:
+        member = Member(_own.decode(row[1]).index, row[28])
+        spec = member_spec(shared[row[SPEC_ID]], member)
     return Job(
         uid=row[0],
         spec=spec,

@@ -35,6 +35,7 @@ from db.rows import (
     supply_of,
     vm_of,
 )
+from db.shared_specs import SharedSpecs
 from db.tenants import TENANT_SELECT, tenant_of, usage_of
 from db.vm_states import COUNTED, GONE
 
@@ -134,7 +135,8 @@ class SnapshotReader:
     """Takes snapshots, one at a time. What lives is kept from one to the next, and only what has
     moved since is read: a cycle costs that, not what is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, specs: SharedSpecs) -> None:
+        self._specs = specs
         self._active = ActiveIndex()
         self._heads: Mapping[str, Job] = {}
         self._tenants: dict[str, Tenant] = {}
@@ -220,12 +222,12 @@ class SnapshotReader:
     ) -> None:
         """What lives is as the snapshot has it."""
         if moved is not None and mark is not None:
-            await self._take_in(moved)
+            await self._take_in(connection, moved)
             same = mark.server == seen.server and mark.oldest <= seen.oldest
             if same and self._has_come_to(proven):
                 return
             log.warning("what was kept is not what is stored, reading all of it", same_server=same)
-        await self._take_in(await _ask_all(connection))
+        await self._take_in(connection, await _ask_all(connection))
 
     def _settle_down(self) -> None:
         """As many rows have come as there are, and will stay for long. The garbage collector, which
@@ -242,9 +244,10 @@ class SnapshotReader:
         known = ((active.jobs.get(uid) or active.vms.get(uid), v) for uid, v in proven.items())
         return all(row is None or row.version >= version for row, version in known)
 
-    async def _take_in(self, moved: _Moved) -> None:
+    async def _take_in(self, connection: Connection, moved: _Moved) -> None:
         active = self._active
         jobs, vms = await moved.jobs.fetchall(), await moved.vms.fetchall()
+        specs = await self._specs.of_rows(connection, jobs)
         for row in vms:
             known = active.vms.get(row[0])
             vm = vm_of(row)
@@ -256,7 +259,7 @@ class SnapshotReader:
         for row in jobs:
             job = active.jobs.get(row[0])
             if job is None or job.version != row[4]:
-                active.put_job(job_of(row), row[JOB_WIDTH])
+                active.put_job(job_of(row, specs), row[JOB_WIDTH])
                 self._taken += 1
             else:
                 active.say(row[0], row[JOB_WIDTH])
@@ -321,7 +324,8 @@ class SnapshotReader:
         missing = [uid for uid, job in found.items() if job is None]
         if missing:
             cursor = await connection.execute(_NAMED, (missing,), binary=True)
-            found.update((row[0], job_of(row)) for row in await cursor.fetchall())
+            jobs = await self._specs.jobs(connection, await cursor.fetchall())
+            found.update((job.uid, job) for job in jobs)
         return {uid: job for uid, job in found.items() if job is not None}
 
 

@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from core.access import EVERY_TENANT, Tenants
-from core.changes import AtomicBatch, Committed, Snapshot
+from core.changes import AtomicBatch, BatchParts, Committed, Snapshot
 from core.commit import Moves, judge, wanted
 from core.commit_writes import Writes, fold
 from core.cost import SettledBills, Spent
@@ -27,6 +27,7 @@ from core.job import Job
 from core.messages import OutboxRow, OutMessage
 from core.ports import LeaderStatus
 from core.queueing import Ask, HeadsOf
+from core.reasons import CommitRefusal
 from core.retention import RetentionRules
 from core.tenants import Holding, TenantRow
 from db.cost import settle_costs, spent
@@ -34,7 +35,8 @@ from db.forecasts import QueueReader, forecasts, runs
 from db.groups import ONE_JOB, find_group, members, one_job, open_jobs
 from db.locks import lock
 from db.retention import prune
-from db.rows import JOB_SELECT, job_of, mapping_of
+from db.rows import JOB_SELECT, mapping_of
+from db.shared_specs import SharedSpecs
 from db.snapshot import SnapshotReader
 from db.snapshot_gate import Looks
 from db.tenants import all_tenants, holdings
@@ -59,6 +61,9 @@ take the lease before the server ends its session. Ours are never idle for longe
 LEAD_WAIT_S = 1.0
 """For the leader's row: longer than any commit takes, short beside the lease."""
 _RACES_MAX = 5
+_RACED = f"{_RACES_MAX} times in a row somebody else submitted the same job first"
+LONG_S = 60.0
+"""For a long atomic batch, which is written in parts."""
 
 _LEAD = """
 INSERT INTO leader AS l (one, holder, term, expires_at)
@@ -124,10 +129,11 @@ class PostgresStore:
     ) -> None:
         """`name` is how the database's own tables of activity show us."""
         self._operation_s = operation_s
-        self._viewer = SnapshotReader()
+        self.specs = SharedSpecs()
+        self._viewer = SnapshotReader(self.specs)
         self._looks = Looks(operation_s)
         self._term = 0
-        self._queue = QueueReader()
+        self._queue = QueueReader(self.specs)
         self._away = False
         self._refused = 0
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
@@ -157,11 +163,12 @@ class PostgresStore:
         await self._pool.close(timeout=5)
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
+    async def connection(self, operation_s: float | None = None) -> AsyncIterator[Connection]:
         """A connection in autocommit, or StoreDown."""
         try:
             # The server's own time-out does not help when the server has stopped answering.
-            async with asyncio.timeout(self._operation_s), self._from_pool() as connection:
+            seconds = operation_s or self._operation_s
+            async with asyncio.timeout(seconds), self._from_pool() as connection:
                 yield connection
         except (*_AWAY, TimeoutError) as fault:
             if _is_cancelled():
@@ -248,7 +255,7 @@ class PostgresStore:
 
     async def runs(self, since: datetime, limit: int) -> Sequence[PastRun]:
         async with self.connection() as connection:
-            return await runs(connection, since, limit)
+            return await runs(connection, self.specs, since, limit)
 
     async def forecasts(self) -> Sequence[Forecast]:
         async with self.connection() as connection:
@@ -293,7 +300,27 @@ class PostgresStore:
             self._viewer.wrote(done.writes.heartbeats.values(), done.writes.reasons.values())
             self._viewer.refused(done.proven)
             return done.committed
-        raise StoreDown(f"{_RACES_MAX} times in a row somebody else submitted the same job first")
+        raise StoreDown(_RACED)
+
+    async def commit_long(self, parts: BatchParts) -> CommitRefusal | None:
+        """One transaction: what a part does not find, an earlier one of its own may have written,
+        and the guards see it."""
+        for _ in range(_RACES_MAX):
+            refusal: CommitRefusal | None = None
+            try:
+                async with self.connection(LONG_S) as connection, connection.transaction():
+                    for part in parts():
+                        done = await self._write(connection, [part], None)
+                        refusal = done.committed.refusals.get(0)
+                        if refusal is not None:
+                            raise psycopg.Rollback
+                return refusal
+            except Raced:
+                continue
+            except (psycopg.IntegrityError, psycopg.DataError) as fault:
+                log.error("long_batch_unstorable", fault=str(fault))
+                return Committed.unstorable(fault).refusals[0]
+        raise StoreDown(_RACED)
 
     async def _write(
         self, connection: Connection, batches: Sequence[AtomicBatch], term: int | None
@@ -316,8 +343,7 @@ class PostgresStore:
         async with self.connection() as connection:
             values = one_job(job_id, user_id, tenants)
             cursor = await connection.execute(query, values, binary=True)
-            rows = await cursor.fetchall()
-        jobs = [job_of(row) for row in rows]
+            jobs = await self.specs.jobs(connection, await cursor.fetchall())
         only_one("job", job_id, user_id, [job.spec.user_id for job in jobs])
         return jobs[0]
 
@@ -331,11 +357,12 @@ class PostgresStore:
         self, group: str, user_id: str, limit: int, tenants: Tenants = EVERY_TENANT
     ) -> Sequence[Job]:
         async with self.connection() as connection:
-            return await open_jobs(connection, group, user_id, limit, tenants)
+            rows = await open_jobs(connection, group, user_id, limit, tenants)
+            return await self.specs.jobs(connection, rows)
 
     async def members(self, gang: str) -> Sequence[Job]:
         async with self.connection() as connection:
-            return await members(connection, gang)
+            return await self.specs.jobs(connection, await members(connection, gang))
 
     async def queued(self, cluster: str, tier: int, tenant_id: str, most: int) -> int:
         async with self.connection() as connection:

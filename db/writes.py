@@ -14,12 +14,14 @@ from core.changes import JobProgress, PendingReason, VmHeartbeat
 from core.commit import Locked
 from core.commit_writes import Attempt, EventWrite, Writes, number_events
 from core.job import WAITING, Job
+from core.members import SharedMember
 from core.messages import OutMessage
 from core.text import clean
 from db.audit_rows import AUDIT, INSERT_AUDIT
 from db.dependencies import write_dependencies
 from db.locks import OUTBOX_LOCK
 from db.rows import JOB_BIRTH, JOB_STATE, VM, BulkColumn, Shape, to_json
+from db.shared_specs import own_document, write_specs
 from db.small_writes import write_plain
 from db.tenants import ENSURE, REVIVE, write_tenants
 from db.waits import write_waits
@@ -41,6 +43,12 @@ class JobWrite:
     job: Job
     content_hash: str
     last_seq: int
+    shared: SharedMember | None = None
+
+    @property
+    def document(self) -> str:
+        spec = self.job.spec
+        return to_json(spec) if self.shared is None else own_document(spec, self.shared)
 
 
 def _of_job(field: BulkColumn[Job]) -> BulkColumn[JobWrite]:
@@ -49,8 +57,14 @@ def _of_job(field: BulkColumn[Job]) -> BulkColumn[JobWrite]:
 
 _SEQ: BulkColumn[JobWrite] = BulkColumn("last_seq", "int", lambda w: w.last_seq)
 _HASH: BulkColumn[JobWrite] = BulkColumn("content_hash", "text", lambda w: w.content_hash)
+_SPEC: BulkColumn[JobWrite] = BulkColumn("spec", "jsonb", lambda w: w.document)
+_SPEC_ID: BulkColumn[JobWrite] = BulkColumn(
+    "spec_id", "uuid", lambda w: w.shared and w.shared.spec_id
+)
 _JOB_MOVE: Shape[JobWrite] = Shape((*map(_of_job, JOB_STATE), _SEQ))
-_JOB_NEW: Shape[JobWrite] = Shape((*map(_of_job, (*JOB_STATE, *JOB_BIRTH)), _SEQ, _HASH))
+_JOB_NEW: Shape[JobWrite] = Shape(
+    (*map(_of_job, (*JOB_STATE, *JOB_BIRTH)), _SPEC, _SPEC_ID, _SEQ, _HASH)
+)
 _EVENT: Shape[EventWrite] = Shape(
     (
         BulkColumn("uid", "uuid", lambda w: w.uid),
@@ -249,11 +263,13 @@ async def _write_new_jobs(
     if not writes.new_jobs:
         return
     rows = [
-        JobWrite(job, writes.hashes[uid], last_seqs[uid]) for uid, job in writes.new_jobs.items()
+        JobWrite(job, writes.hashes[uid], last_seqs[uid], writes.shared.get(uid))
+        for uid, job in writes.new_jobs.items()
     ]
     names = sorted({job.spec.tenant_id for job in writes.new_jobs.values()})
     await connection.execute(ENSURE, (names,))
     await connection.execute(REVIVE, (names,))
+    await write_specs(connection, writes.specs)
     cursor = await connection.execute(_INSERT_JOBS, _JOB_NEW.arrays(rows))
     if cursor.rowcount != len(rows):
         raise Raced

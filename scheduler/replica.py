@@ -81,7 +81,7 @@ class Replica:
         self.submissions = Submissions(
             SubmissionPorts(adapters.write, self.store, self.clock, self.ids),
             self.live,
-            on_new=lambda job: self.metrics.job_moved(None, job),
+            on_new=self.metrics.submitted,
             door=TenantAccess(self.store, self.live, self.clock),
             expected=self.runtimes.expected_s,
         )

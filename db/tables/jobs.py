@@ -55,6 +55,15 @@ def _job_checks() -> list[sa.CheckConstraint]:
     ]
 
 
+# What the jobs of an array or a gang have in common. Jobs stay, and so do these.
+specs = sa.Table(
+    "specs",
+    metadata,
+    sa.Column("spec_id", UUID, primary_key=True),
+    text_column("tenant_id"),
+    sa.Column("document", JSONB, nullable=False),
+)
+
 jobs = sa.Table(
     "jobs",
     metadata,
@@ -67,7 +76,9 @@ jobs = sa.Table(
     text_column("status"),
     sa.Column("priority", sa.Integer, nullable=False),
     json_column("labels", "{}"),
+    # With a spec_id: what is its own alone; all else is in that row of `specs`.
     sa.Column("spec", JSONB, nullable=False),
+    sa.Column("spec_id", UUID, sa.ForeignKey("specs.spec_id")),
     text_column("content_hash"),
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False),

@@ -75,13 +75,15 @@ class Metrics:
         """One decision cycle took this long."""
         self._cycle.observe(seconds)
 
-    def job_moved(self, before: Job | None, after: Job) -> None:
-        """A step was committed; `before` is None for a submission."""
-        if before is not None and before.status is after.status:
+    def submitted(self, first: Job, count: int) -> None:
+        """The jobs of a submission were stored."""
+        self._jobs.labels(first.status, first.cluster).inc(count)
+
+    def job_moved(self, before: Job, after: Job) -> None:
+        """A step was committed."""
+        if before.status is after.status:
             return
         self._jobs.labels(after.status, after.cluster).inc()
-        if before is None:
-            return
         if after.preemptions > before.preemptions:
             self._preemptions.labels(after.cluster, "spot").inc()
         elif after.times_preempted > before.times_preempted:

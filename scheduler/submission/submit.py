@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Protocol
 
 from config.live import LiveSettings
 from core.audit_log import Actor, AuditAction, AuditEntry, job_target
-from core.changes import AtomicBatch, NewJob
-from core.cluster import ClusterSpec
+from core.changes import AtomicBatch, BatchParts
 from core.errors import (
     BadInput,
     Conflict,
@@ -22,9 +20,9 @@ from core.errors import (
     ZenError,
 )
 from core.groups import After, Wait, dependency_words, parse_after, parse_array
-from core.job import Job, JobEvent, Membership
+from core.job import Job
 from core.job_fields import JobSpec
-from core.job_steps import entry_for, new_job
+from core.members import first_job_id
 from core.ports import Clock, Ids
 from core.queueing import QueueRule, due_at
 from core.reasons import CommitRefusal
@@ -39,7 +37,8 @@ from scheduler.submission.cluster_selection import (
     choose_for_later,
     standard_cluster,
 )
-from scheduler.submission.job_ids import expand, key_job_id, readable_id
+from scheduler.submission.job_ids import key_job_id, readable_id
+from scheduler.submission.member_jobs import Agreed, LongSubmissions
 from scheduler.submission.quotes import Quote, quote_of
 from scheduler.submission.tenant_access import TenantAccess, Terms, told_bound_s
 from scheduler.submission.unstorable import refuse_unstorable
@@ -55,11 +54,13 @@ _FRESH_ID_TRIES = 5
 
 
 class ExistingJobs(Protocol):
-    """What a submission asks the store when somebody was there before it."""
+    """What a submission asks the store when somebody was there before it, and the way in for one
+    of many jobs."""
 
     async def find_job(self, job_id: str, user_id: str | None) -> Job: ...
     async def find_group(self, group: str, user_id: str | None) -> str: ...
     async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None: ...
+    async def commit_long(self, parts: BatchParts) -> CommitRefusal | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class Submissions:
         ports: SubmissionPorts,
         settings: LiveSettings,
         *,
-        on_new: Callable[[Job], None] | None = None,
+        on_new: Callable[[Job, int], None] | None = None,
         door: TenantAccess | None = None,
         expected: Expected = lambda _, __: None,
     ) -> None:
@@ -155,6 +156,8 @@ class Submissions:
         self._settings = settings
         self._clock, self._ids = ports.clock, ports.ids
         self._on_new = on_new
+        """Called with the first job of a submission, and how many there are."""
+        self._long = LongSubmissions()
         self._door = door
         """None: tenants have no limits here."""
         self._expected = expected
@@ -256,16 +259,15 @@ class Submissions:
             if stored is None:
                 raise
             return await self._answer_again(sent, digest, stored, None)
-        specs = expand(spec)
-        batch = await self._bounded(self._batch(uid, specs, choice, digest, waits))
-        refusal = await self._write((*batch, *self._audited(spec, options)))
+        agreed = await self._agreed(uid, spec, choice, digest, waits)
+        refusal = await self._store_jobs(agreed, self._audited(spec, options))
         if refusal is None:
+            first = agreed.first()
             if self._on_new is not None:
-                for change in batch:
-                    self._on_new(change.job)
-            return replace(self._accepted(spec, choice, batch[0].job), new_tenant=terms.new)
+                self._on_new(first, agreed.count)
+            return replace(self._accepted(spec, choice, first), new_tenant=terms.new)
         stored = await self._stored(spec)
-        if stored is None and len(specs) == 1:
+        if stored is None and agreed.count == 1:
             raise JobNotStored(f"job {spec.job_id} of user {spec.user_id}: {refusal}")
         if fresh:
             raise _FreshIdTaken(f"job id {spec.job_id} was just taken; submit again")
@@ -273,7 +275,7 @@ class Submissions:
             raise Conflict(f"some of {spec.job_id}'s jobs exist already: take another job_id")
         return await self._answer_again(spec, digest, stored, choice)
 
-    def _audited(self, spec: JobSpec, options: SubmissionOptions) -> Sequence[AuditEntry]:
+    def _audited(self, spec: JobSpec, options: SubmissionOptions) -> AtomicBatch:
         if options.by is None:
             return ()
         actor = options.by.actor
@@ -315,51 +317,29 @@ class Submissions:
     async def _terms(self, spec: JobSpec) -> Terms:
         return await self._door.terms(spec.tenant_id) if self._door is not None else Terms()
 
-    def _batch(
-        self,
-        uid: str,
-        specs: Sequence[JobSpec],
-        choice: Choice,
-        digest: str,
-        waits: tuple[Wait, ...],
-    ) -> tuple[NewJob, ...]:
-        """All jobs of a submission, written together or not at all. The first one brings what they
-        wait for."""
-        now, batch = self._clock.now(), []
-        leader = uid
-        for number, spec in enumerate(specs):
-            own = uid if number == 0 else self._ids.uid(now)
-            rank = number % spec.replicas
-            leader = own if rank == 0 else leader
-            gang = Membership(leader, rank, spec.replicas) if spec.replicas > 1 else None
-            expected_s = self._expected(spec, choice.cluster)
-            due = due_at(now, spec, 0.0, self._settings.current.queue, expected_s)
-            blocked = uid if waits else None
-            job = new_job(own, spec, choice.cluster, now, due=due, blocked=blocked, gang=gang)
-            job = replace(job, reason=choice.reason)
-            entry = entry_for(None, job, JobEvent.SUBMITTED, cluster=choice.cluster)
-            batch.append(NewJob(job, entry, digest, waits if number == 0 else ()))
-        return tuple(batch)
-
-    async def _bounded(self, batch: tuple[NewJob, ...]) -> tuple[NewJob, ...]:
+    async def _agreed(
+        self, uid: str, spec: JobSpec, choice: Choice, digest: str, waits: tuple[Wait, ...]
+    ) -> Agreed:
         """With what each job is told: by when it starts at the latest."""
-        first = batch[0].job
-        cluster = self._settings.current.by_name.get(first.cluster)
+        now = self._clock.now()
+        expected_s = self._expected(spec, choice.cluster)
+        due = due_at(now, spec, 0.0, self._settings.current.queue, expected_s)
+        agreed = Agreed(uid, spec, choice, now, due, digest, waits)
+        cluster = self._settings.current.by_name.get(choice.cluster)
         if self._door is None or cluster is None or cluster.queue is not QueueRule.FAIR:
-            return batch
-        ahead = await self._door.ahead(first.spec, cluster.name, len(batch))
-        return tuple(self._told(new, cluster, ahead + len(batch)) for new in batch)
+            return agreed
+        # All of the submission among them: who of an array goes first is open.
+        waiting = await self._door.ahead(spec, cluster.name, agreed.count) + agreed.count
+        longest_s = self._settings.current.timers.max_runtime_s
+        told_s = told_bound_s(agreed, cluster, longest_s, waiting - spec.replicas)
+        return replace(agreed, told_s=told_s)
 
-    def _told(self, new: NewJob, cluster: ClusterSpec, waiting: int) -> NewJob:
-        """`waiting`: all of its submission among them; who of an array goes first is open."""
-        job = new.job
-        ahead = waiting - (job.gang.size if job.gang is not None else 1)
-        told_s = told_bound_s(job, cluster, self._settings.current.timers.max_runtime_s, ahead)
-        if told_s is None:
-            return new
-        job = replace(job, starts_by=job.submitted_at + timedelta(seconds=told_s))
-        told = {"cluster": job.cluster, "starvation_bound_s": told_s}
-        return replace(new, job=job, entry=entry_for(None, job, JobEvent.SUBMITTED, **told))
+    async def _store_jobs(self, agreed: Agreed, audited: AtomicBatch) -> CommitRefusal | None:
+        """All jobs of a submission, together or not at all."""
+        if not agreed.long:
+            return await self._write((*agreed.changes(self._ids), *audited))
+        async with self._long.turn():
+            return await self._store.commit_long(lambda: agreed.parts(self._ids, audited))
 
     async def _waits(self, spec: JobSpec) -> tuple[Wait, ...]:
         """What it waits for, found among the user's jobs, then groups; BadInput names the rest."""
@@ -440,7 +420,7 @@ class Submissions:
 
     async def _stored(self, spec: JobSpec) -> str | None:
         """The content hash of the job that has the id of its first one already."""
-        known = await self._store.content_hash(spec.user_id, expand(spec)[0].job_id)
+        known = await self._store.content_hash(spec.user_id, first_job_id(spec))
         return None if known is None else known[1]
 
     async def _answer_again(
@@ -452,7 +432,7 @@ class Submissions:
                 f"job {spec.job_id} of user {spec.user_id} exists with other content: "
                 f"take another job_id, or submit exactly the same again"
             )
-        job = await self._store.find_job(expand(spec)[0].job_id, spec.user_id)
+        job = await self._store.find_job(first_job_id(spec), spec.user_id)
         if choice is None or choice.cluster != job.cluster:
             found = self._settings.current.by_name.get(job.cluster)
             quote = quote_of(job.spec, found) if found is not None else None

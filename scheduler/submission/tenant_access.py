@@ -7,12 +7,12 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Protocol
 
 from config.live import LiveSettings
 from core.cluster import ClusterSpec
 from core.errors import BadInput, Fault, PriceNotConfirmed, QuotaExceeded
-from core.job import Job
 from core.job_fields import JobSpec
 from core.ports import Clock
 from core.queueing import QueueRule, class_of
@@ -198,7 +198,18 @@ class TenantAccess:
         return QuotaExceeded(fault, words)
 
 
-def told_bound_s(job: Job, cluster: ClusterSpec, longest_s: float, ahead: int) -> float | None:
+class QueuePlace(Protocol):
+    """A job, or what will be one."""
+
+    @property
+    def due(self) -> datetime: ...
+    @property
+    def submitted_at(self) -> datetime: ...
+
+
+def told_bound_s(
+    job: QueuePlace, cluster: ClusterSpec, longest_s: float, ahead: int
+) -> float | None:
     """So long the job waits for its first start at most; None: by this rule, or behind so many, no
     such guarantee can be made. `ahead`: jobs of its tenant and class that waited when it came."""
     if cluster.queue is not QueueRule.FAIR or ahead >= AHEAD_MOST or cluster.vm_max < 1:

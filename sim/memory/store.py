@@ -8,12 +8,12 @@ from collections import ChainMap
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import Literal
 
 from core.access import EVERY_TENANT, Tenants
 from core.active import ActiveRows
-from core.changes import AtomicBatch, Committed, Snapshot
+from core.changes import AtomicBatch, BatchParts, Committed, Snapshot
 from core.commit import check_term, judge, wanted
 from core.commit_writes import fold
 from core.cost import SettledBills, Spent
@@ -201,6 +201,9 @@ class MemoryStore:
         committed = self._commit(batches, term)
         await self._boundary("after")
         return committed
+
+    async def commit_long(self, parts: BatchParts) -> CommitRefusal | None:
+        return await self.write(tuple(chain.from_iterable(parts())))
 
     async def write(self, batch: AtomicBatch) -> CommitRefusal | None:
         """One atomic batch without a term: None if it was written, else the guard that refused

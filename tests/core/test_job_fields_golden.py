@@ -19,18 +19,18 @@ from core.cost import CostKind
 from core.job import E, Job, Membership, Rules
 from core.job_fields import JobSpec, worker_spec
 from core.job_steps import EventFacts, advance, new_job
+from core.members import member_spec, members_of
 from core.messages import InMessage, OutMessage, Peer, Size, StartJob
 from core.names import Names
 from core.reads import JobRow, Worked
 from core.submission import content_hash, json_schema, parse_submission
 from core.timers import Timers
-from db.rows import job_of, to_json
+from db.rows import JOB_WIDTH, job_of, to_json
 from messaging.codec import decode_control, encode_control, encode_start_v1
 from scheduler.api.http.openapi import document
 from scheduler.api.routes.jobs import JobRoutes
 from scheduler.api.services import Services
 from scheduler.api.shapes import JobOut, job_out
-from scheduler.submission.job_ids import expand
 from tests.builders import NOW, at, cluster, lease_on
 
 GOLDEN = Path(__file__).parent / "golden" / "jobs.json"
@@ -103,7 +103,8 @@ SUBMISSIONS: dict[str, dict[str, object]] = {
 
 
 def spec_of(name: str) -> JobSpec:
-    return expand(parse_submission(SUBMISSIONS[name], Timers(), "fresh"))[0]
+    spec = parse_submission(SUBMISSIONS[name], Timers(), "fresh")
+    return member_spec(spec, next(members_of(spec)))
 
 
 def start_of(spec: JobSpec) -> StartJob:
@@ -148,7 +149,7 @@ def told(message: OutMessage) -> dict[str, object]:
 
 def stored_row(job: Job) -> tuple[object, ...]:
     """A row of `jobs` with this document, as JOB_SELECT lists it."""
-    nothing: list[object] = [None] * 37
+    nothing: list[object] = [None] * JOB_WIDTH
     nothing[:10] = [UID, to_json(job.spec), "1xl4", "QUEUED", 1, NOW, NOW, NOW, None, 0]
     nothing[18:21], nothing[22], nothing[24] = [0, 0, 0], "", 0.0
     nothing[30:32], nothing[34:36] = ["", 0], [0.0, 0.0]
@@ -220,7 +221,7 @@ def test_documents_of_an_older_version_are_read(golden: dict[str, Any], name: st
     spec = spec_of(name)
     row = list(stored_row(row_of(spec).job))
     row[1] = json.dumps(old)
-    assert job_of(tuple(row)).spec == spec
+    assert job_of(tuple(row), {}).spec == spec
 
 
 @pytest.mark.parametrize("name", SUBMISSIONS)

@@ -113,6 +113,14 @@ def test_any_json_is_a_spec_or_bad_input(data: dict[str, object]) -> None:
         assert content_hash(spec) == content_hash(spec)
 
 
+def test_labels_of_a_large_array_are_bounded() -> None:
+    """Each of its jobs is found by them: they are stored with each."""
+    labels = {"team": "x" * 1000}
+    assert parse(command=["x"], labels=labels, array="1-1000").labels == labels
+    fault = faults_of(command=["x"], labels=labels, array="1-10000")["labels"]
+    assert "at most 400 bytes" in fault
+
+
 def test_content_hash_tells_contents_apart() -> None:
     """Same words, same hash; one word other, another hash."""
     assert content_hash(parse(command=["a"])) == content_hash(parse(command=["a"]))

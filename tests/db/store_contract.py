@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.db.builders import Maker
+from tests.db.contract.arrays import Arrays
 from tests.db.contract.audit import AuditLogs
 from tests.db.contract.capacity import Knowledge, Machines, SupplyHistories
 from tests.db.contract.configs import Configurations
@@ -34,6 +35,7 @@ def maker() -> Maker:
 
 class StoreContract(
     Submissions,
+    Arrays,
     Guards,
     Leading,
     Outbox,

@@ -203,7 +203,7 @@ class House:
         submissions = Submissions(
             SubmissionPorts(self.store.write, self.store, self.clock, self.ids),
             settings,
-            on_new=lambda job: self.metrics.job_moved(None, job),
+            on_new=self.metrics.submitted,
             door=TenantAccess(self.store, settings, self.clock) if self.door is not None else None,
         )
         return Services(

@@ -1,0 +1,114 @@
+"""The jobs of one submission as they are stored: few at once, many in parts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import chain, islice
+
+from core.changes import AtomicBatch, Change, NewJob, NewSpec
+from core.errors import StoreDown
+from core.groups import Wait
+from core.job import Job, JobEvent, Membership
+from core.job_fields import JobSpec
+from core.job_steps import entry_for, new_job
+from core.members import Member, SharedMember, count_of, member_spec, members_of
+from core.ports import Ids
+from scheduler.submission.cluster_selection import Choice
+
+PART = 100
+"""Jobs that are made and written without a pause. A submission of more is written in parts."""
+WAITING_MAX = 16
+"""Long submissions that wait for their turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """A submission that will be stored: what all of its jobs have in common."""
+
+    uid: str
+    """Of the first job."""
+    spec: JobSpec
+    choice: Choice
+    submitted_at: datetime
+    due: datetime
+    digest: str
+    waits: tuple[Wait, ...] = ()
+    told_s: float | None = None
+    """By when each job starts at the latest, from now on."""
+
+    @property
+    def count(self) -> int:
+        return count_of(self.spec)
+
+    @property
+    def long(self) -> bool:
+        """Whether it is written in parts."""
+        return self.count > PART
+
+    def first(self) -> Job:
+        leader = Membership(self.uid, 0, self.spec.replicas)
+        return self._job(self.uid, next(members_of(self.spec)), leader)
+
+    def changes(self, ids: Ids) -> Iterator[Change]:
+        """The jobs, made one by one as they are asked for. One of the last
+        brings what all of them wait for: it is not locked while the others are written."""
+        count, leader, spec = self.count, self.uid, self.spec
+        # Spare members of an elastic job, which come last, wait for nothing themselves.
+        last = count - 1 - (spec.replicas - spec.least)
+        if count > 1:
+            yield NewSpec(self.uid, spec)
+        for number, member in enumerate(members_of(spec)):
+            uid = self.uid if number == 0 else ids.uid(self.submitted_at)
+            leader = uid if member.rank == 0 else leader
+            job = self._job(uid, member, Membership(leader, member.rank, spec.replicas))
+            told = {} if self.told_s is None else {"starvation_bound_s": self.told_s}
+            entry = entry_for(None, job, JobEvent.SUBMITTED, cluster=job.cluster, **told)
+            waits = self.waits if number == last else ()
+            shared = SharedMember(self.uid, member) if count > 1 else None
+            yield NewJob(job, entry, self.digest, waits, shared)
+
+    def parts(self, ids: Ids, more: AtomicBatch = ()) -> Iterator[AtomicBatch]:
+        """The same in parts, with what is written besides."""
+        changes = chain(self.changes(ids), more)
+        while part := tuple(islice(changes, PART)):
+            yield part
+
+    def _job(self, uid: str, member: Member, gang: Membership) -> Job:
+        spec, choice = member_spec(self.spec, member), self.choice
+        job = new_job(
+            uid,
+            spec,
+            choice.cluster,
+            self.submitted_at,
+            due=self.due,
+            blocked=self.uid if self.waits else None,
+            gang=gang if spec.replicas > 1 else None,
+        )
+        if self.told_s is None:
+            return replace(job, reason=choice.reason)
+        starts_by = self.submitted_at + timedelta(seconds=self.told_s)
+        return replace(job, reason=choice.reason, starts_by=starts_by)
+
+
+class LongSubmissions:
+    """One at a time: what they need of memory and of the database is bounded, whatever comes."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._waiting = 0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """StoreDown when too many wait already: the caller should come again later."""
+        if self._waiting >= WAITING_MAX:
+            raise StoreDown(f"{WAITING_MAX} submissions of many jobs wait already")
+        self._waiting += 1
+        try:
+            async with self._lock:
+                yield
+        finally:
+            self._waiting -= 1
