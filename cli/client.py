@@ -8,6 +8,7 @@ import os
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import date
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,7 @@ def sim_client(address: str | None = None) -> Client:
     found = address or os.environ.get("ZEN_SIM") or (running.sim if running else "")
     if not found:
         raise Unreachable(f"no pretend cloud runs here: start it with {PROGRAM} up")
-    return Client(found.rstrip("/"), prefix="/sim/v1", what="pretend cloud")
+    return Client(found.rstrip("/"), server=PRETEND_CLOUD)
 
 
 def path(*words: str) -> str:
@@ -107,23 +108,31 @@ def open_http(address: str) -> httpx.Client:
     return httpx.Client(base_url=address, timeout=TIMEOUT_S, trust_env=not local, verify=verify)
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What is called."""
+
+    name: str
+    prefix: str
+    wants_key: bool
+
+
+API = Server("API", "/api/v1", wants_key=True)
+PRETEND_CLOUD = Server("pretend cloud", "/sim/v1", wants_key=False)
+SIGN_IN_PAGE = Server("sign-in page", "", wants_key=False)
+
+
 class Client:
     """Calls that return parsed JSON or raise one-line errors."""
 
-    def __init__(
-        self,
-        address: str,
-        prefix: str = "/api/v1",
-        what: str = "API",
-        key: str | None = None,
-    ) -> None:
+    def __init__(self, address: str, key: str | None = None, server: Server = API) -> None:
         """`key`: the one to send; without it the one that belongs to the address."""
-        self.address, self._prefix, self._what = address, prefix, what
+        self.address, self._prefix, self._what = address, server.prefix, server.name
         try:
             self._http = open_http(address)
         except Exception as error:  # httpx raises several kinds for an address it cannot parse
             raise Unreachable(f"{address!r} is no address of an API: {error}") from error
-        self.key = key or (key_for(address) if what == "API" else None)
+        self.key = key or (key_for(address) if server.wants_key else None)
         self._headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
 
     def __enter__(self) -> Client:

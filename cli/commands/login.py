@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.client import Client, Refused, api_address, open_http
+from cli.client import SIGN_IN_PAGE, Client, Refused, api_address, open_http
 from cli.options import Api, command
 from cli.output.printing import Answer
 from core.clock import SystemClock
@@ -99,7 +99,7 @@ def logout(api: Api = None) -> Answer:
 
 def _offered(address: str, issuer: str | None) -> dict[str, Any]:
     """What the API's sign-in page says for programs."""
-    with Client(address, prefix="", what="sign-in page") as client:
+    with Client(address, server=SIGN_IN_PAGE) as client:
         try:
             offered = client.get("/sign-in")["issuers"]
         except (Refused, KeyError, TypeError) as error:

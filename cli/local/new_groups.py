@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from cli.client import Client
+from cli.client import PRETEND_CLOUD, Client
 from config.load import load_settings
 from config.settings import Settings
 from core.errors import ZenError
@@ -78,6 +78,6 @@ class Regrouper:
 
 
 def _post(address: str, groups: object) -> list[str]:
-    with Client(address, "/sim/v1", "pretend cloud") as client:
+    with Client(address, server=PRETEND_CLOUD) as client:
         made = client.post("/groups", {"migs": groups})["made"]
         return [str(name) for name in made]

@@ -219,15 +219,15 @@ RULES: Sequence[Rule] = (
     Rule("no_region", _no_region, alike=True),
     Rule("vm_supply", _supply, _PROVISIONING, alike=True),
     Rule("too_many_vms", _too_many_vms, _QUEUED, alike=True),
-    Rule("queue_order", _queue_order, _QUEUED, alike=True),
+    Rule("queue_order", _queue_order, _QUEUED),
 )
 """The first one with words gives the reason."""
+_RULES_OF = {status: [r for r in RULES if status in r.statuses] for status in JobStatus}
 
 
 def pending_reason(job: Job, at: Situation) -> str:
     """Why the job waits; empty: that is not known yet."""
-    rules = (rule for rule in RULES if job.status in rule.statuses)
-    return next((words for rule in rules if (words := rule.words(job, at))), "")
+    return next((words for rule in _RULES_OF[job.status] if (words := rule.words(job, at))), "")
 
 
 class _Reasons:
@@ -239,22 +239,23 @@ class _Reasons:
         """What jobs ask for → the rules to be asked for each of them, and the words after that."""
 
     def of(self, job: Job) -> str:
+        spec = job.spec
         kind = (
-            *(job.status, job.spec.regions, job.spec.regions_denied),
-            *(job.spec.tenant_id, job.spec.priority, job.spec.least),
-            *(job.spec.max_usd_per_hour, job.spec.gpu_count),
-            *(job.spec.cpu_cores, job.spec.memory_mb),
+            *(job.status, spec.regions, spec.regions_denied, spec.least),
+            *(spec.max_usd_per_hour, spec.gpu_count, spec.cpu_cores, spec.memory_mb),
         )
-        if kind not in self._known:
-            self._known[kind] = self._rules_for(job)
-        own, shared = self._known[kind]
-        return next((words for rule in own if (words := rule(job, self._at))), shared)
+        known = self._known.get(kind)
+        if known is None:
+            known = self._known[kind] = self._rules_for(job)
+        own, shared = known
+        for rule in own:
+            if words := rule(job, self._at):
+                return words
+        return shared
 
     def _rules_for(self, job: Job) -> tuple[list[Words], str]:
         own: list[Words] = []
-        for rule in RULES:
-            if job.status not in rule.statuses:
-                continue
+        for rule in _RULES_OF[job.status]:
             if not rule.alike:
                 own.append(rule.words)
             elif words := rule.words(job, self._at):
