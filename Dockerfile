@@ -1,14 +1,27 @@
 # One image for the scheduler, the local bus and the pretend cloud, whose VMs are agent processes in
 # it. The agent on a real VM is not a container: deploy/zen-agent.service.
-FROM python:3.12-slim AS build
+#
+# The base image is named by its digest, which has no default: the same commit gives the same image.
+#   docker build --build-arg BASE_DIGEST=sha256:… .
+# `docker buildx imagetools inspect python:3.12-slim` prints the digest of today. Where no registry
+# is reachable: deploy/rehearse-build.
+ARG BASE_IMAGE=docker.io/library/python
+ARG BASE_DIGEST
+FROM ${BASE_IMAGE}@${BASE_DIGEST} AS build
 WORKDIR /app
-COPY requirements.lock ./
-RUN python -m venv /venv \
-    && /venv/bin/pip install --no-cache-dir --require-hashes -r requirements.lock \
+COPY requirements-runtime.lock ./
+# The secret `pip`, if there is one, is a pip.conf: an index of your own, with its password, leaves
+# nothing in the image. The path file lets every process find /app, also an agent that the pretend
+# cloud starts with an environment of its own.
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf,required=false \
+    python -m venv /venv \
+    && /venv/bin/pip install --no-cache-dir --require-hashes -r requirements-runtime.lock \
+    && /venv/bin/pip uninstall --yes --quiet pip setuptools \
+    && echo /app >"$(/venv/bin/python -c 'import sysconfig as s; print(s.get_path("purelib"))')/app.pth" \
     && find /venv -name tests -type d -prune -exec rm -rf {} +
 
-FROM python:3.12-slim
-ENV PATH=/venv/bin:$PATH PYTHONPATH=/app PYTHONUNBUFFERED=1
+FROM ${BASE_IMAGE}@${BASE_DIGEST}
+ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1
 # A new volume takes the owner of the directory that it is mounted over.
 RUN useradd --create-home --uid 10001 zen && mkdir -p /data/store /data/keys && chown -R zen /data
 WORKDIR /app
