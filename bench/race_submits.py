@@ -19,11 +19,13 @@ from core.ids import RandomIds
 from core.messages import InMessage
 from db.history_check import check_history
 from db.reads import PostgresReads
+from db.secrets import PostgresSecrets
 from db.store import PostgresStore
 from scheduler.api.caller import TenantReads
 from scheduler.api.http.app import create_app
 from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
+from scheduler.secrets.tenant_secrets import TenantSecrets
 from scheduler.submission.group_commit import GroupCommit
 from scheduler.submission.pubsub_intake import SubmissionIntake
 from scheduler.submission.submit import SubmissionPorts, Submissions
@@ -80,6 +82,7 @@ def _replica(store: PostgresStore, seed: int) -> _ReplicaEntry:
         reads=PostgresReads(store),
         bound_reads=partial(TenantReads, PostgresReads(store)),
         access=owner_only(clock),
+        secrets=TenantSecrets(PostgresSecrets(store), None, ids),
         submissions=submissions,
         settings=settings,
         clock=clock,

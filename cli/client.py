@@ -163,8 +163,11 @@ class Client:
             page[rows] += following[rows]
             page["next_page_token"] = following.get("next_page_token")
 
-    def delete(self, where: str) -> Json:
-        return self.json(self.call("DELETE", where))
+    def put(self, where: str, body: object, query: Mapping[str, object]) -> Json:
+        return self.json(self.call("PUT", where, query=query, body=body))
+
+    def delete(self, where: str, query: Mapping[str, object] | None = None) -> Json:
+        return self.json(self.call("DELETE", where, query=query))
 
     def call(
         self,

@@ -30,6 +30,7 @@ from cli.commands import (
     node,
     operate,
     proxy,
+    secrets,
     show,
     sim,
     simulate,
@@ -113,6 +114,7 @@ app.command()(access.whoami)
 app.command()(login.login)
 app.command()(login.logout)
 app.command()(proxy.proxy)
+app.add_typer(secrets.app, name="secrets")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(sim.app, name="sim")
 app.add_typer(config_versions.app, name="config")

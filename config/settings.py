@@ -67,6 +67,16 @@ class ApiSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SecretSettings:
+    """How tenants' secrets are kept."""
+
+    key_file: str | None = None
+    """The file of the keys that secrets are sealed with in the database, the same on every replica
+    and readable for its owner alone (`zen secrets key FILE`). Null: no secrets are stored. `zen up`
+    makes one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything the service needs to know before it starts."""
 
@@ -104,6 +114,7 @@ class Settings:
     containers: ContainerRules = field(default_factory=ContainerRules)
     sandbox: SandboxRules = field(default_factory=SandboxRules)
     access: AccessRules = field(default_factory=AccessRules)
+    secrets: SecretSettings = field(default_factory=SecretSettings)
     version: int = 0
     """Of the configuration in the database; 0: as the process was started."""
 

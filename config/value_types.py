@@ -145,6 +145,7 @@ SECONDS = number(366 * 86400, "seconds", above_zero=True)
 FLEX_WAIT = number(7 * 86400, "seconds", above_zero=True)
 DAYS = number(3650, "days", above_zero=True)
 NODE = text("unix: and the absolute path of a socket", r"unix:/[^\x00-\x1f]{1,4095}")
+FILE_PATH = text("the absolute path of a file", r"/[^\x00-\x1f]{1,4095}")
 PRICE = number(10_000, "USD per hour", above_zero=False)
 BUDGET = number(100_000_000, "USD", above_zero=False)
 PART = ValueType(

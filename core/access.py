@@ -27,6 +27,7 @@ class Right(StrEnum):
     JOBS_SUBMIT = "jobs.submit"
     JOBS_OWN = "jobs.own"
     JOBS_MANAGE = "jobs.manage"
+    SECRETS = "secrets"
     COST_READ = "cost.read"
     TENANT_READ = "tenant.read"
     FLEET_OPERATE = "fleet.operate"
@@ -57,6 +58,7 @@ _MEANINGS: Mapping[Right, str] = {
     Right.JOBS_SUBMIT: "submit jobs for the tenant",
     Right.JOBS_OWN: "stop and change jobs of the caller's user, and see their environment",
     Right.JOBS_MANAGE: "stop and change every job of the tenant",
+    Right.SECRETS: "set, list and delete the tenant's secrets (never read them)",
     Right.COST_READ: "see what the tenant's jobs cost",
     Right.TENANT_READ: "see the tenant's quotas and usage",
     Right.FLEET_OPERATE: "see VMs, alerts and supply; drain; simulate faults",
@@ -88,7 +90,7 @@ _SUBMITTER = _VIEWER | {Right.JOBS_SUBMIT, Right.JOBS_OWN}
 ROLES: Mapping[str, frozenset[Right]] = {
     "viewer": _VIEWER,
     "submitter": _SUBMITTER,
-    "member": _SUBMITTER | {Right.JOBS_MANAGE, Right.JOBS_ENVIRONMENT},
+    "member": _SUBMITTER | {Right.JOBS_MANAGE, Right.JOBS_ENVIRONMENT, Right.SECRETS},
     "operator": _VIEWER
     | {
         Right.JOBS_OWN,
@@ -100,7 +102,14 @@ ROLES: Mapping[str, frozenset[Right]] = {
         Right.METRICS_READ,
     },
     "admin": _VIEWER
-    | {Right.TENANTS_WRITE, Right.KEYS, Right.GRANTS, Right.AUDIT_READ, Right.CONFIG_READ},
+    | {
+        Right.SECRETS,
+        Right.TENANTS_WRITE,
+        Right.KEYS,
+        Right.GRANTS,
+        Right.AUDIT_READ,
+        Right.CONFIG_READ,
+    },
 }
 """The roles that every deployment has; the configuration may add its own."""
 

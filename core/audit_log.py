@@ -35,6 +35,9 @@ class AuditAction(StrEnum):
     KEY_REVOKE = "key.revoke"
     GRANT_ADD = "grant.add"
     GRANT_REMOVE = "grant.remove"
+    SECRET_SET = "secret.set"  # noqa: S105  # no password
+    SECRET_DELETE = "secret.delete"  # noqa: S105  # no password
+    SECRET_REKEY = "secret.rekey"  # noqa: S105  # no password
 
 
 @dataclass(frozen=True, slots=True)

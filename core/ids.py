@@ -29,6 +29,10 @@ class RandomIds:
         """Sixteen hex digits: lease ids and boot nonces."""
         return f"{self._dice.getrandbits(64):016x}"
 
+    def seed(self) -> bytes:
+        """Thirty-two bytes that nobody can guess: what a private key is made of."""
+        return self._dice.randbytes(32)
+
     def request_id(self) -> str:
         """A UUID that the cloud accepts as the id of a call (never zero)."""
         return str(uuid.UUID(int=self._dice.getrandbits(128), version=4))

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import metadata
+from pathlib import Path
 
 import structlog
 
@@ -22,6 +23,7 @@ from db.audit_log import PostgresAuditLog
 from db.config_versions import PostgresConfigVersions
 from db.notifications import Listener
 from db.reads import PostgresReads
+from db.secrets import PostgresSecrets
 from db.store import PostgresStore
 from messaging.mending import mend_subscriptions
 from messaging.pubsub import PubSubBus
@@ -40,6 +42,9 @@ from scheduler.operations.live_config import ConfigParts
 from scheduler.operations.metrics import Metrics
 from scheduler.queue.blocked_clusters import KnownRegionBlocks
 from scheduler.replica import Adapters, Replica, forever
+from scheduler.secrets.key_file import read_keys
+from scheduler.secrets.tenant_secrets import TenantSecrets
+from scheduler.secrets.vault import SecretVault
 from scheduler.submission.group_commit import GroupCommit
 from stores.base import open_store
 
@@ -80,6 +85,9 @@ class Production:
         )
         self.replica = Replica(settings, adapters, Metrics(), holder)
         self.access = self._access(audit_log)
+        key_file = settings.secrets.key_file
+        vault = SecretVault(read_keys(Path(key_file))) if key_file is not None else None
+        self.secrets = TenantSecrets(PostgresSecrets(self._store), vault, ids)
         blocks = KnownRegionBlocks(PostgresReads(self._store).blocks, self.replica.clock)
         self.replica.submissions.blocks = blocks
 
@@ -117,6 +125,7 @@ class Production:
             reads=reads,
             bound_reads=partial(TenantReads, reads),
             access=self.access,
+            secrets=self.secrets,
             submissions=replica.submissions,
             settings=replica.live,
             clock=replica.clock,

@@ -31,7 +31,9 @@ from config.load import load_settings
 from config.settings import Settings
 from core.clock import SystemClock
 from core.errors import ZenError
+from core.ids import RandomIds
 from core.sandbox import SHARED_DIRECTORY
+from scheduler.secrets.key_file import make_key
 
 STOP_S = 10.0
 """For the whole stack."""
@@ -39,6 +41,7 @@ HEALTHY_S = 60.0
 """A part that ran this long begins again with the shortest pause."""
 PAUSE_MAX_S = 10.0
 STEP_S = 60.0
+SECRETS_KEY = "ZEN_SECRETS__KEY_FILE"
 OLD_VMS_LOOKS = 100
 """Ten to a second: for how long VMs of the last run are waited for."""
 MARK = "ZEN_STACK_HOME"
@@ -106,6 +109,7 @@ class Stack:
             "PYTHONUNBUFFERED": "1",
             # On a laptop the user's files are on the VMs, also where jobs have users of their own.
             SHARED_DIRECTORY: os.environ.get(SHARED_DIRECTORY) or str(here()),
+            SECRETS_KEY: str(self._data / "secrets.key"),
         }
         self._bus_rest = ""
         self._follows: Regrouper | None = None
@@ -118,6 +122,7 @@ class Stack:
     async def start(self) -> Running:
         """Everything up, or ChildFailed; what was started by then is stopped by stop()."""
         settings = self._write_config()
+        make_key(Path(self._environment[SECRETS_KEY]), RandomIds())
         had_vms = not self._options.node and (self._data / "pg").exists()
         # Two chains that do not need each other: the database with its schema, and the bus
         # with its topics and the cloud whose VMs must know where the bus is.

@@ -1,4 +1,4 @@
-"""Keys, grants and the audit log: who may call, what for, and what they did."""
+"""Keys, grants, secrets and the audit log: who may call, what for, and what they did."""
 
 from __future__ import annotations
 
@@ -42,6 +42,20 @@ grants = sa.Table(
     sa.Column("role", sa.Text, primary_key=True),
     index("ix_grants_tenant", "tenant_id"),
     sa.CheckConstraint("principal <> '' AND tenant_id <> '' AND role <> ''", "words"),
+)
+
+# Values sealed with a key that is not in the database: core/secret_store.py.
+secrets = sa.Table(
+    "secrets",
+    metadata,
+    sa.Column("tenant_id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("version", sa.Integer, nullable=False),
+    text_column("key_id"),
+    time_column("updated_at"),
+    text_column("updated_by"),
+    sa.Column("sealed", sa.LargeBinary, nullable=False),
+    sa.CheckConstraint("tenant_id <> '' AND name <> '' AND version >= 1", "words"),
 )
 
 # Append-only: a trigger lets nobody delete a row, or change more of it than its missing link.

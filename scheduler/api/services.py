@@ -26,6 +26,7 @@ from scheduler.api.manifests import ManifestCache
 from scheduler.operations.live_config import LiveConfig
 from scheduler.operations.metrics import Metrics
 from scheduler.operations.stop import Stopped, StopRequest, stop_job
+from scheduler.secrets.tenant_secrets import TenantSecrets
 from scheduler.submission.submit import Submissions
 from stores.base import LogStore
 
@@ -60,6 +61,7 @@ class Services:
     """What concerns no tenant in particular; jobs: `reads_of`."""
     bound_reads: Callable[[ApiCaller], TenantReads]
     access: ApiAccess
+    secrets: TenantSecrets
     submissions: Submissions
     settings: LiveSettings
     clock: Clock

@@ -61,7 +61,7 @@ def changed(text: str, before: str = MINIMAL) -> tuple[str, ...]:
         ),
         (MINIMAL + "# a comment\n", ()),
         (MINIMAL.replace("[us-central1]", "{us-central1: {}}"), ()),
-        (MINIMAL + "api: {port: 9}\ndatabase_url: postgresql://me:secret@db/zen\n", ()),
+        (MINIMAL + "api: {port: 9}\ndatabase_url: postgresql://me:hush@db/zen\n", ()),
     ],
 )
 def test_changes_in_words(text: str, words: tuple[str, ...]) -> None:
@@ -100,8 +100,8 @@ def test_digest_knows_content_not_form() -> None:
     reordered = "gpus:\n" + tail + head
     assert read(MINIMAL).digest == read(reordered).digest
     assert read(MINIMAL).digest != read(MINIMAL.replace("vm_max: 3", "vm_max: 4")).digest
-    secret = read(MINIMAL + "database_url: postgresql://me:secret@db/zen\n")
-    assert "secret" not in repr((secret.document, secret.outline))
+    secret = read(MINIMAL + "database_url: postgresql://me:hush@db/zen\n")
+    assert "hush" not in repr((secret.document, secret.outline))
     assert secret.digest == read(MINIMAL).digest == digest_of(secret.document)
     own = read(MINIMAL + "log_level: debug\n")
     assert (own.document["log_level"], own.digest) == ("debug", secret.digest)
@@ -111,7 +111,7 @@ def test_what_needs_a_restart_is_named() -> None:
     """Names, addresses and the spans that workers were started with: each is named with its key,
     and a password in an address is not told."""
     text = MINIMAL.replace("some-project", "other-project") + (
-        "prefix: other\napi: {port: 9}\ndatabase_url: postgresql://me:secret@db/zen\n"
+        "prefix: other\napi: {port: 9}\ndatabase_url: postgresql://me:hush@db/zen\n"
         "timers: {heartbeat_s: 9, publish_timeout_s: 9, idle_timeout_s: 60}\n"
     )
     faults = restart_faults(read(MINIMAL), read(text), "zen.yaml")
@@ -121,7 +121,7 @@ def test_what_needs_a_restart_is_named() -> None:
         *("timers.heartbeat_s", "timers.publish_timeout_s"),
     }
     assert all("restart" in fault.expected for fault in faults)
-    assert "secret" not in "".join(str(fault) for fault in faults)
+    assert "hush" not in "".join(str(fault) for fault in faults)
 
 
 def test_environment_wins_also_over_an_edit() -> None:
@@ -182,12 +182,12 @@ def test_salvage_of_a_bad_file() -> None:
 def test_own_keys_are_those_of_one_process() -> None:
     """With the secret: a user who writes a version back into a file keeps them as they are
     there."""
-    text = "api: {port: 9}\nlog_level: debug\ndatabase_url: postgresql://me:secret@db/zen\n"
+    text = "api: {port: 9}\nlog_level: debug\ndatabase_url: postgresql://me:hush@db/zen\n"
     found = own_keys(read_bytes((MINIMAL + text).encode(), "").values)
     assert found == {
         "log_level": "debug",
         "api": {"port": 9},
-        "database_url": "postgresql://me:secret@db/zen",
+        "database_url": "postgresql://me:hush@db/zen",
     }
 
 

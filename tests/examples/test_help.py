@@ -18,7 +18,7 @@ from tests.examples.workspace import STACKS, Workspace, workspace
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 FIRST = re.compile(r"zen submit\b")
-LAST = re.compile(r"\b(?:stop|cancel|clear|crash|preempt|rollback)\b")
+LAST = re.compile(r"\b(?:stop|cancel|clear|crash|preempt|rollback|secrets delete)\b")
 """Commands that end what others look at come after them."""
 SOME_VM = re.compile(r"pipeline-zen-jobs-(\w+)-us-central1-vm-b4kz")
 OUTPUTS = (
@@ -65,6 +65,7 @@ def _files(made: Workspace) -> None:
     config = (made.home / "zen.yaml").read_text()
     for name in ("my.yaml", "new.yaml", "zen.yaml", "zen-etc.yaml"):
         (made.directory / name).write_text(config)
+    (made.directory / "token.txt").write_text("hush\n")
 
 
 def _dead_letters(made: Workspace) -> None:

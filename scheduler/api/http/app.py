@@ -37,6 +37,7 @@ from scheduler.api.routes.dead_letters import DeadLetterRoutes
 from scheduler.api.routes.groups import GroupRoutes
 from scheduler.api.routes.jobs import REPEAT, JobRoutes
 from scheduler.api.routes.logs import LogRoutes
+from scheduler.api.routes.secrets import SecretRoutes
 from scheduler.api.routes.service import ServiceRoutes
 from scheduler.api.routes.supply import SupplyRoutes
 from scheduler.api.routes.tenants import TenantRoutes
@@ -45,7 +46,7 @@ from scheduler.api.services import Services
 _log = structlog.get_logger(__name__)
 NATIVE = (
     *(JobRoutes, GroupRoutes, LogRoutes, ArtifactRoutes, CapacityRoutes, SupplyRoutes, CostRoutes),
-    *(TenantRoutes, ServiceRoutes, ConfigRoutes, DeadLetterRoutes, AccessRoutes),
+    *(TenantRoutes, ServiceRoutes, ConfigRoutes, DeadLetterRoutes, AccessRoutes, SecretRoutes),
 )
 _PAGE_HEADERS = {"Content-Security-Policy": PAGE_POLICY}
 COMPATIBLE = (CustomerRoutes, CustomerStatusRoutes, DefinitionRoutes)

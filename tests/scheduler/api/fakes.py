@@ -31,9 +31,12 @@ from scheduler.api.job_meta import JobMetas
 from scheduler.api.manifests import ManifestCache
 from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
+from scheduler.secrets.tenant_secrets import TenantSecrets
+from scheduler.secrets.vault import SecretVault
 from scheduler.submission.submit import SubmissionPorts, Submissions
 from scheduler.submission.tenant_access import TenantAccess
 from sim.memory.reads import MemoryReads
+from sim.memory.secrets import MemorySecrets
 from sim.memory.store import MemoryStore
 from sim.memory.tables import Tables
 from sim.memory.writes import apply, known_of
@@ -138,12 +141,14 @@ class House:
     """Settings for tenants; None: nobody asks who a tenant is."""
     keys: tuple[KnownKey, ...] = ()
     """Who may call besides the owner."""
+    vault: SecretVault | None = field(default_factory=lambda: SecretVault([bytes(32)]))
     races: list[Job] = field(default_factory=list)
     """Each commit is beaten by one of these."""
 
     def __post_init__(self) -> None:
         self.store = MemoryStore(self.clock, on_commit=self._lose_race)
         self.reads = MemoryReads(self.store)
+        self.secrets = MemorySecrets(self.tables.audit_log)
 
     # --- what is stored ---
 
@@ -213,6 +218,7 @@ class House:
             access=owner_only(
                 self.clock, self.store, *self.keys, rules=lambda: settings.current.access
             ),
+            secrets=TenantSecrets(self.secrets, self.vault, self.ids),
             submissions=submissions,
             settings=settings,
             clock=self.clock,

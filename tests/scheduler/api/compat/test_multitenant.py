@@ -18,9 +18,11 @@ from scheduler.api.compat.multitenant import job_words
 from scheduler.api.http.app import create_app
 from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
+from scheduler.secrets.tenant_secrets import TenantSecrets
 from scheduler.submission.submit import SubmissionPorts, Submissions
 from scheduler.submission.tenant_access import TenantAccess
 from sim.memory.reads import MemoryReads
+from sim.memory.secrets import MemorySecrets
 from sim.memory.store import MemoryStore
 from tests.access import OWNER, bearer, owner_only
 from tests.builders import job, live
@@ -80,6 +82,7 @@ def client(store: MemoryStore) -> httpx.AsyncClient:
         reads=MemoryReads(store),
         bound_reads=partial(TenantReads, MemoryReads(store)),
         access=owner_only(clock),
+        secrets=TenantSecrets(MemorySecrets(), None, ids),
         submissions=submissions,
         settings=settings,
         clock=clock,

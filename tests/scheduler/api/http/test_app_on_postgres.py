@@ -21,8 +21,10 @@ from scheduler.api.caller import TenantReads
 from scheduler.api.http.app import create_app
 from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
+from scheduler.secrets.tenant_secrets import TenantSecrets
 from scheduler.submission.group_commit import GroupCommit
 from scheduler.submission.submit import SubmissionPorts, Submissions
+from sim.memory.secrets import MemorySecrets
 from tests.access import OWNER, bearer, owner_only
 from tests.builders import live as live_settings
 from tests.scheduler.api.fakes import CLUSTERS, RULES, assert_error
@@ -56,6 +58,7 @@ async def live(database_url: str) -> AsyncIterator[Live]:
         reads=PostgresReads(store),
         bound_reads=partial(TenantReads, PostgresReads(store)),
         access=owner_only(clock),
+        secrets=TenantSecrets(MemorySecrets(), None, ids),
         submissions=Submissions(SubmissionPorts(group.submit, store, clock, ids), settings),
         settings=settings,
         clock=clock,

@@ -1,0 +1,1 @@
+"""Secrets of tenants: sealed in the database, resolved when a job starts."""
