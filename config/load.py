@@ -97,6 +97,7 @@ def settings_of(
         prices_as_of=str(values["prices"]["as_of"]),
         queue=QueuePolicy(**values["queue"]),
         create_tenants=_create_tenants(values),
+        single_tenant=values["single_tenant"],
         confirm_above_usd_per_hour=values["submit"]["confirm_above_usd_per_hour"],
         tenants={
             name: TenantBudget(**given)

@@ -163,6 +163,13 @@ _GENERAL: Sequence[Key] = (
         None,
         "The older name of `tenants.create_on_submit`, with the opposite meaning; null: not said.",
     ),
+    Key(
+        "single_tenant",
+        FLAG,
+        False,
+        "Only tenant `default` may submit: where all jobs run as one Unix user, tenants would read "
+        "each other's files. `zen up` sets it where it is not root.",
+    ),
     Key("log_level", choice("debug", "info", "warning", "error"), "info", "What is logged."),
 )
 

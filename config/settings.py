@@ -108,6 +108,8 @@ class Settings:
     queue: QueuePolicy = field(default_factory=QueuePolicy)
     create_tenants: bool = False
     """A submission may bring a new tenant; else only tenants that were set up may submit."""
+    single_tenant: bool = False
+    """Only the default tenant may submit."""
     confirm_above_usd_per_hour: float | None = None
     """A dearer submission must be confirmed; None: none is."""
     health: HealthRules = field(default_factory=HealthRules)

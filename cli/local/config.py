@@ -124,6 +124,11 @@ def open_tenants(given: Mapping[str, Any]) -> dict[str, Any]:
     return {} if said or "tenants_strict" in given else {"tenants": {"create_on_submit": True}}
 
 
+def one_user(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Without root all jobs run as the user of the stack, so that only one tenant may have some."""
+    return {} if "single_tenant" in given or os.geteuid() == 0 else {"single_tenant": True}
+
+
 def local_timers(base: Timers, given: Collection[str] = ()) -> Mapping[str, float]:
     """The spans that a local run shortens: none that the user's own file sets (`given`). Where the
     two do not go together (a heartbeat of 10 s, lost after 20 s), the file alone counts."""
@@ -145,6 +150,7 @@ def write_config(
     cpu_floor = CPU_FLOOR if base is None and cap.vms > CPU_FLOOR else 0
     document.overlay(
         open_tenants({**document.values, **(more or {})})
+        | one_user({**document.values, **(more or {})})
         | overlay(settings, store, cap, more, given, cpu_floor)
     )
     return write_sealed(target, document.values, f"zen up ({cap.note})")

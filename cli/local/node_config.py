@@ -114,6 +114,7 @@ def node_values(plan: NodePlan, socket: Path, store: Path) -> dict[str, Any]:
         "store_url": f"file://{quote(str(store))}",
         "timers": dict(TIMERS),
         "tenants": {"create_on_submit": True},
+        "single_tenant": True,
         "clusters": {
             plan.cluster: {
                 "pool": "static",

@@ -33,4 +33,7 @@ def who_runs_jobs() -> list[str]:
     """Only root can give jobs users of their own; anybody else should know it."""
     if os.geteuid() == 0:
         return []
-    return ["  jobs run as you: they can read your files and signal your processes (not root)"]
+    return [
+        "  jobs run as you: they can read your files and signal your processes (not root);",
+        "  so only tenant default may submit",
+    ]

@@ -129,7 +129,14 @@ class TenantAccess:
 
     async def terms(self, tenant_id: str) -> Terms:
         """What the tenant agrees to; BadInput if there is no such tenant and none may be made."""
-        settings, tenants = self._settings.current, await self._known()
+        settings = self._settings.current
+        if settings.single_tenant and tenant_id != DEFAULT_TENANT:
+            expected = (
+                f"{DEFAULT_TENANT}: all jobs run as one Unix user here, and read each other's files"
+                "; start the stack as root, or set single_tenant: false if the tenants may"
+            )
+            raise BadInput([Fault("tenant_id", shown(tenant_id), expected)])
+        tenants = await self._known()
         if tenant_id not in tenants:
             tenants = await self._read_anew()  # it may have been set up a moment ago
         tenant = tenants.get(tenant_id)

@@ -26,6 +26,8 @@ ROOT = Path(__file__).parent.parent.parent
 CLUSTERS = ("1xl4", "1xt4", "2xa100-40gb")
 FINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 # Everything that waits on purpose, short; the relations between the spans are the usual ones.
+SEVERAL_TENANTS = {"ZEN_SINGLE_TENANT": "false"}
+"""Also where the tests are not root: no test is about what such jobs read of each other."""
 QUICK = {
     "timers": {
         "heartbeat_s": 1,
@@ -83,7 +85,7 @@ class Stack:
 
     def __init__(self, home: Path, config: Path, environ: Mapping[str, str] | None = None) -> None:
         self.home = home
-        self.environ = {**os.environ, "ZEN_HOME": str(home), **(environ or {})}
+        self.environ = {**os.environ, **SEVERAL_TENANTS, "ZEN_HOME": str(home), **(environ or {})}
         self.words = ("up", "--port", "0", "--config", str(config), "--changes", json.dumps(QUICK))
 
     def up(self, replicas: int = 1) -> None:

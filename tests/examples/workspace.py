@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from core.sandbox import SHARED_DIRECTORY
-from tests.e2e.stack import wait_for
+from tests.e2e.stack import SEVERAL_TENANTS, wait_for
 from tests.examples.reading import ROOT
 
 COMMAND_S = 120.0
@@ -168,6 +168,7 @@ def workspace(changes: Mapping[str, Any] | None = None) -> Iterator[Workspace]:
             (directory / entry).symlink_to(ROOT / entry)
         environ = {
             **os.environ,
+            **SEVERAL_TENANTS,
             "PATH": f"{programs}:{os.environ['PATH']}",
             "ZEN_HOME": str(home),
             "ZEN_PYTHON": sys.executable,

@@ -68,6 +68,16 @@ async def test_no_job_passes_while_the_tenants_are_read_for_the_first_time() -> 
         assert "at most 500" in str(refused)
 
 
+async def test_a_stack_whose_jobs_have_one_user_takes_one_tenant() -> None:
+    """The refusal says why, and what to do."""
+    store = Slow()
+    store.answer.set()
+    door = TenantAccess(store, live(single_tenant=True), Clock())
+    assert (await door.terms("default")).tenant_id == "default"
+    with pytest.raises(BadInput, match="one Unix user"):
+        await door.terms("vision")
+
+
 async def test_strict_door_does_not_refuse_whom_it_has_not_asked_about() -> None:
     """A tenant that was set up is known to the second comer, too."""
     store = Slow()
