@@ -22,12 +22,14 @@ from agent.events import (
     Tick,
 )
 from agent.json_log import JsonLog
+from agent.proofs import WorkerProofs
 from agent.state_machine import AgentMachine
 from core.errors import ZenError
 from core.messages import Heartbeat, InMessage, Size, StartJob
-from core.names import Names
 from core.ports import Bus, Clock
-from messaging.codec import BadMessage, decode_control, encode_heartbeat
+from messaging.codec import BadMessage
+from messaging.proofs.heartbeats import BadProof
+from messaging.proofs.sealing import NotForUs
 
 SEEN_MAX = 1000
 
@@ -50,11 +52,11 @@ class Driver:
         self,
         machine: AgentMachine,
         bus: Bus,
-        names: Names,
+        proofs: WorkerProofs,
         clock: Clock,
         journal: JsonLog,
     ) -> None:
-        self._machine, self._bus, self._names = machine, bus, names
+        self._machine, self._bus, self._proofs = machine, bus, proofs
         self._clock, self._journal = clock, journal
         # Not bounded by itself: every source waits for an answer or is paced by a timer.
         self._box: asyncio.Queue[Input] = asyncio.Queue()
@@ -114,13 +116,14 @@ class Driver:
                 assert_never(output)
 
     async def _publish(self, number: int, heartbeats: tuple[Heartbeat, ...]) -> None:
-        messages = [encode_heartbeat(heartbeat, self._names) for heartbeat in heartbeats]
+        messages = self._proofs.messages(heartbeats, self._clock.monotonic())
         try:
             await self._bus.publish(messages, self._machine.timers.publish_timeout_s)
         except ZenError as error:
             self._journal.warning("heartbeats not confirmed", reason=str(error))
             self.post(HeartbeatsAnswered(number, confirmed=False))
         else:
+            self._proofs.confirmed(self._clock.monotonic())
             self.post(HeartbeatsAnswered(number, confirmed=True))
 
 
@@ -136,20 +139,30 @@ def _who(order: StartJob) -> dict[str, object]:
 class Ear:
     """Remembers what it has heard: the bus delivers at least once."""
 
-    def __init__(self, post: Callable[[Input], None], journal: JsonLog) -> None:
-        self._post = post
+    def __init__(
+        self, post: Callable[[Input], None], proofs: WorkerProofs, journal: JsonLog
+    ) -> None:
+        self._post, self._proofs = post, proofs
         self._journal = journal
         self._seen: OrderedDict[str, None] = OrderedDict()
 
-    def take(self, message: InMessage) -> None:
-        """Post what it says, unless it was heard before."""
+    def take(self, message: InMessage) -> bool:
+        """Post what it says, unless it was heard before or proves nothing. False: it is another
+        worker's and must go back to the bus."""
         # A repeated `continue` from an older freeze could thaw a job whose lease is gone by now.
         if message.message_id in self._seen:
-            return
+            return True
+        try:
+            control = self._proofs.take(message)
+        except NotForUs as error:
+            self._journal.error("message of another VM", reason=str(error), id=message.message_id)
+            return False
+        except (BadProof, BadMessage) as error:
+            self._journal.error("bad control message", reason=str(error), id=message.message_id)
+            control = None
         self._seen[message.message_id] = None
         if len(self._seen) > SEEN_MAX:
             self._seen.popitem(last=False)
-        try:
-            self._post(ControlReceived(decode_control(message)))
-        except BadMessage as error:
-            self._journal.error("bad control message", reason=str(error), id=message.message_id)
+        if control is not None:
+            self._post(ControlReceived(control))
+        return True

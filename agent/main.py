@@ -34,7 +34,16 @@ from agent.gpus import (
     wait_for_gpus,
 )
 from agent.json_log import JsonLog
-from agent.metadata import LAST_LOOK_S, SETTINGS, IdentitySource, VmSettings, source
+from agent.metadata import (
+    LAST_LOOK_S,
+    SCHEDULER_KEYS,
+    SETTINGS,
+    IdentitySource,
+    MetadataDown,
+    VmSettings,
+    source,
+)
+from agent.proofs import WorkerProofs
 from agent.runner import JobRunner
 from agent.sandbox.isolation import Isolation, find_isolation
 from agent.state_machine import SPOT_OFF_GRACE_S, AgentMachine
@@ -44,6 +53,10 @@ from core.ids import RandomIds
 from core.messages import GpuReading, VmReadings
 from core.names import Names
 from core.submission import shown
+from core.worker_identity import VmIdentity
+from messaging.proofs.enrolment import make_token
+from messaging.proofs.keys import WorkerKeys, parse_public_keys
+from messaging.proofs.texts import BadKey, from_text
 from messaging.pubsub import PubSubBus, create_control_subscription, delete_subscription
 from stores.base import FileStore, open_store
 
@@ -59,6 +72,8 @@ _SYSTEMD = "/run/systemd/system"
 _ASK = ("systemctl", "is-system-running")
 DRIVER_WAIT = "ZEN_DRIVER_WAIT_S"
 DRIVER_WAIT_MAX_S = 3600.0
+TOKEN_AGAIN_S = 600.0
+"""An identity token lasts an hour; until the scheduler knows us it gets newer ones."""
 GPUS_LATE_MAX = 3
 """Heartbeats without a reading before all GPUs count as broken."""
 
@@ -71,6 +86,7 @@ class Agent:
     identity: Identity
     names: Names
     bus: PubSubBus
+    proofs: WorkerProofs
     store: FileStore
     gpus: Gpus
     driver: Driver
@@ -95,6 +111,7 @@ class Agent:
             await _watch_parent(int(fd), self.driver)
         sides: list[Coroutine[object, object, None]] = [
             self._listen(),
+            self._introduce(),
             self._read_gpus(),
             self.metadata.watch_preempted(lambda why: self.driver.post(ReclaimNotice(why))),
         ]
@@ -137,18 +154,29 @@ class Agent:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RECONNECT_MAX_S)
 
+    async def _introduce(self) -> None:
+        """Keeps the identity token fresh until the scheduler knows our keys."""
+        while not self.proofs.accepted:
+            await asyncio.sleep(TOKEN_AGAIN_S)
+            try:
+                self.proofs.token = await _token(self.settings, self.metadata, self.proofs.audience)
+            except MetadataDown as error:
+                self.journal.warning("no identity token", reason=str(error))
+
     async def _listen(self) -> None:
-        ear = Ear(self.driver.post, self.journal)
+        ear = Ear(self.driver.post, self.proofs, self.journal)
         while True:
             subscription = await self._make_subscription()
             self.driver.post(Listening())
             inbound = self.bus.subscribe(subscription, max_messages=100)
             try:
                 async for batch in inbound.batches():
-                    for message in batch:
-                        ear.take(message)
+                    ours = [message.ack_id for message in batch if ear.take(message)]
+                    others = [m.ack_id for m in batch if m.ack_id not in ours]
                     with suppress(BusDown):  # they come again, and are known by then
-                        await inbound.ack([message.ack_id for message in batch])
+                        await inbound.ack(ours)
+                        if others:
+                            await inbound.nack(others)
             except ZenError as error:
                 # Somebody removed it, or it expired while the VM was suspended: make it anew.
                 self.journal.warning("control subscription lost", reason=str(error))
@@ -276,12 +304,14 @@ async def run_agent(journal: JsonLog, clock: SystemClock) -> Exit:
         readings=VmReadings(gpus.read()),
         unready=unready,
     )
-    driver = Driver(machine, bus, names, clock, journal)
+    proofs = await _proofs(settings, identity, names, metadata)
+    driver = Driver(machine, bus, proofs, clock, journal)
     agent = Agent(
         settings=settings,
         identity=identity,
         names=names,
         bus=bus,
+        proofs=proofs,
         store=open_store(settings.store),
         gpus=gpus,
         driver=driver,
@@ -297,6 +327,31 @@ async def run_agent(journal: JsonLog, clock: SystemClock) -> Exit:
         isolation=isolation,
     )
     return await agent.run(vm_dir)
+
+
+async def _proofs(
+    settings: VmSettings, identity: Identity, names: Names, metadata: IdentitySource
+) -> WorkerProofs:
+    """The keys of this boot, and the first identity token for them."""
+    ids = RandomIds()
+    try:
+        scheduler = parse_public_keys(settings.scheduler_keys)
+    except BadKey as error:
+        expected = "public keys as `zen workers keys show` prints them"
+        raise BadInput([Fault(f"metadata {SCHEDULER_KEYS}", str(error), expected)]) from None
+    keys = WorkerKeys.from_seeds(ids.seed(), ids.seed())
+    proofs = WorkerProofs(names, keys, scheduler, identity.vm_name, identity.boot_nonce)
+    proofs.token = await _token(settings, metadata, proofs.audience)
+    return proofs
+
+
+async def _token(settings: VmSettings, metadata: IdentitySource, audience: str) -> str:
+    """The cloud's word, or the operator's on a machine that no cloud made."""
+    if not settings.enrolment:
+        return await metadata.identity_token(audience)
+    now = int(SystemClock().now().timestamp())
+    me = VmIdentity(settings.project, settings.zone, settings.instance_id, settings.vm_name, now)
+    return make_token(from_text(settings.enrolment), me, audience)
 
 
 async def _gpus_of(settings: VmSettings, vm_dir: Path, journal: JsonLog) -> tuple[Gpus, str]:

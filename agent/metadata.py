@@ -45,7 +45,12 @@ TIMERS = (
 )
 _Rules = TypeVar("_Rules")
 _INSTANCE = ("name", "id", "zone")
-_REQUIRED = ("zen-cluster", "zen-project", "zen-prefix", "zen-store")
+SCHEDULER_KEYS = "zen-scheduler-keys"
+"""The scheduler's public keys (messaging/proofs/keys.py), with spaces between them."""
+_REQUIRED = ("zen-cluster", "zen-project", "zen-prefix", "zen-store", SCHEDULER_KEYS)
+ENROLMENT = "zen-enrolment"
+"""The secret that stands for the cloud's word on a machine that no cloud made: the deployment's for
+the service that starts workers there, the instance's for a worker."""
 PRETEND = "zen-pretend-gpus"
 """Said only to a VM whose GPUs do not exist, by the process that pretends them."""
 _OPTIONAL = ("zen-gpus", PRETEND, "zen-pubsub-host", "zen-timers", "zen-containers", "zen-sandbox")
@@ -76,12 +81,16 @@ class VmSettings:
     pubsub_host: str | None
     """None: Google's own."""
     timers: Timers
+    scheduler_keys: str
+    """Whose orders this VM takes: public keys, with spaces between them."""
     address: str = ""
     """Where other VMs of its network reach it."""
     containers: ContainerRules = field(default_factory=ContainerRules)
     sandbox: SandboxRules = field(default_factory=SandboxRules)
     pretend_gpus: bool = False
     """Its GPUs exist by agreement: a pretend VM."""
+    enrolment: str = field(default="", repr=False)
+    """On a machine that no cloud made: the secret of this instance."""
 
 
 class IdentitySource(Protocol):
@@ -308,10 +317,12 @@ def parse_settings(values: Mapping[str, str]) -> VmSettings:
         gpus=gpus,
         pubsub_host=values.get("zen-pubsub-host") or None,
         timers=timers,
+        scheduler_keys=values[SCHEDULER_KEYS],
         address=values.get(_ADDRESS, ""),
         containers=containers,
         sandbox=sandbox,
         pretend_gpus=pretend,
+        enrolment=values.get(ENROLMENT, ""),
     )
 
 

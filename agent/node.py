@@ -18,9 +18,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.metadata import SETTINGS
+from agent.metadata import ENROLMENT, SETTINGS
 from core.ids import RandomIds
 from core.stopping import stop_event
+from messaging.proofs.enrolment import instance_secret
+from messaging.proofs.texts import from_text, to_text
 
 LINE_BYTES_MAX = 1024 * 1024
 NAMES_MAX = 16
@@ -116,6 +118,9 @@ class Node:
         instance_id = RandomIds().token()
         theirs, ours = os.pipe()
         told = {**self.settings, "name": name, "id": instance_id}
+        if secret := self.settings.get(ENROLMENT):
+            own = instance_secret(from_text(secret), name, instance_id)
+            told[ENROLMENT] = to_text(own)
         environment = {
             variable: value
             for variable, value in os.environ.items()

@@ -28,6 +28,7 @@ from rich.table import Table
 
 from bench.house import NAMES, RULES, SPEC, House, MemoryCloud, fresh_database
 from bench.local import ROOT
+from bench.proven import SIGNER, prover
 from bench.report import figure, show
 from config.settings import Settings
 from core.changes import Change, JobMove
@@ -141,7 +142,10 @@ async def fill(bus: PubSubBus, jobs: Sequence[Job], heartbeats: int) -> datetime
     last = SystemClock().now()
     for number in range(heartbeats):
         last = SystemClock().now()
-        messages = [encode_heartbeat(_heartbeat(job, number), NAMES) for job in jobs]
+        messages = [
+            prover("boot").authenticated(encode_heartbeat(_heartbeat(job, number + 1), NAMES))
+            for job in jobs
+        ]
         await bus.publish(messages, 60.0)
     return last
 
@@ -214,6 +218,7 @@ def _replica(
         wakeups=Listener(settings.database_url).wakeups,
         clock=SystemClock(),
         ids=RandomIds(),
+        keys=SIGNER,
     )
     return Replica(settings, adapters, Metrics(), "catch-up")
 

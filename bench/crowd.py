@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import psycopg
 
 from bench.fleet import FleetWorker
+from bench.proven import PROVEN
 from core.cluster import ClusterSpec, RegionSpec
 from core.job_fields import JobSpec
 from core.messages import HeartbeatStatus
@@ -34,10 +35,10 @@ FROM (
 _VMS = """
 INSERT INTO vms (uid, name, cluster, region, zone, state, version, request_id, instance_id,
     boot_nonce, gpus, spot, usd_per_hour, leases, requested_at, state_since, running_since,
-    ready_at, last_beat_at)
+    ready_at, last_beat_at, worker_keys)
 SELECT md5('vm-' || n)::uuid, x.name, 'c-' || n %% %(clusters)s, x.region, x.region || '-a',
     'READY', 1, 'r', n::text, 'nonce-' || n, 1, false, 1, jsonb_build_array('lease-' || n), now(),
-    now(), now(), now(), now()
+    now(), now(), now(), now(), %(worker_keys)s
 FROM unnest(%(names)s::text[], %(places)s::text[]) WITH ORDINALITY AS x(name, region, n)
 """
 _RUNNING = f"""
@@ -98,7 +99,7 @@ class CrowdSize:
                 attempt=1,
                 lease_id=f"lease-{number}",
             )
-            worker.body = worker.says(HeartbeatStatus.RUNNING, NAMES)
+            worker.repeats(worker.says(HeartbeatStatus.RUNNING, NAMES))
             found[worker.name] = worker
         return found
 
@@ -114,6 +115,7 @@ def fill_house(url: str, size: CrowdSize) -> None:
         "clusters": size.clusters,
         "names": [size.vm_name(n) for n in numbers],
         "places": [size.place(n)[1] for n in numbers],
+        "worker_keys": PROVEN.text,
         "spec": to_json(JobSpec(job_id="", user_id="u", command=("true",))),
     }
     with psycopg.connect(url, autocommit=True) as connection:

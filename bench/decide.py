@@ -37,6 +37,7 @@ from bench.crowd import NAMES, CrowdSize, fill_queue, renew
 from bench.customers import Customers, submit_for_ever
 from bench.fleet import BenchFleet, FleetPace
 from bench.house import fresh_database
+from bench.proven import SIGNER
 from bench.report import figure, quantile, show, verdict
 from config.settings import ApiSettings, Settings
 from core.changes import AtomicBatch, Committed, Snapshot
@@ -234,7 +235,9 @@ async def measure(
     clock = SystemClock()
     listener = Listener(url)
     clouds = {"mig": Cloud(lambda _: fleet)}
-    adapters = Adapters(store, fleet, clouds, writer.submit, listener.wakeups, clock, RandomIds())
+    adapters = Adapters(
+        store, fleet, clouds, writer.submit, listener.wakeups, clock, RandomIds(), SIGNER
+    )
     replica = Replica(settings_for(size), adapters, Metrics(), "bench-leader")
     rows: list[_DecideRow] = []
     others: list[asyncio.Task[None]] = []

@@ -9,13 +9,15 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
+from bench.proven import WORKER, prover, signed
 from core.actions import Create, Delete
 from core.clock import SystemClock
 from core.errors import CloudRefused
 from core.messages import Heartbeat, HeartbeatStatus, InMessage, OutMessage, StartJob
 from core.mig import MachineState, ManagedInstance, MigSnapshot
 from core.names import Names
-from messaging.codec import decode_control, encode_heartbeat
+from messaging.codec import decode_control
+from messaging.proofs.control import SEALED, open_start
 
 TICK_S = 0.05
 _CLOCK = SystemClock()
@@ -33,10 +35,17 @@ class FleetWorker:
     user_id: str = "u"
     attempt: int = 0
     lease_id: str = ""
-    body: bytes = b""
-    """Of its usual heartbeat: encoded once per job."""
+    seq: int = 0
+    usual: tuple[bytes, bytes] = (b"", b"")
+    """Its usual heartbeat before and after the sequence number: encoded once per job."""
 
-    def says(self, status: HeartbeatStatus, names: Names) -> bytes:
+    @property
+    def nonce(self) -> str:
+        return f"nonce-{self.number}"
+
+    def says(self, status: HeartbeatStatus, names: Names) -> OutMessage:
+        """Signed, as a change of state is."""
+        self.seq += 1
         heartbeat = Heartbeat(
             status=status,
             vm_name=self.name,
@@ -44,10 +53,23 @@ class FleetWorker:
             user_id=self.user_id,
             attempt=self.attempt if self.job_id else None,
             lease_id=self.lease_id if self.job_id else None,
-            boot_nonce=f"nonce-{self.number}",
+            boot_nonce=self.nonce,
+            seq=self.seq,
             exit_code=0 if status is HeartbeatStatus.COMPLETED else None,
         )
-        return encode_heartbeat(heartbeat, names).body
+        return signed(heartbeat, names)
+
+    def repeats(self, message: OutMessage) -> None:
+        """What it says from now on."""
+        before, _, after = message.body.partition(b'"seq":%d' % self.seq)
+        self.usual = before + b'"seq":', after
+
+    def again(self) -> OutMessage:
+        """The usual heartbeat, with a MAC."""
+        self.seq += 1
+        before, after = self.usual
+        message = OutMessage("", before + str(self.seq).encode() + after)
+        return prover(self.nonce).authenticated(message)
 
 
 @dataclass(slots=True)
@@ -83,7 +105,7 @@ class BenchFleet:
             if message.topic == self.names.heartbeat_topic:  # the canary
                 answers.append(self._in(message.body, message.attributes))
             elif message.topic == self.names.control_topic:
-                order = decode_control(self._in(message.body, message.attributes))
+                order = decode_control(self._opened(message))
                 if isinstance(order, StartJob):
                     answers += self._start(order)
         if answers:
@@ -101,14 +123,21 @@ class BenchFleet:
         words = attributes if isinstance(attributes, dict) else {}
         return InMessage(number, number, _CLOCK.now(), body, words)
 
+    def _opened(self, message: OutMessage) -> InMessage:
+        body = message.body
+        if SEALED in message.attributes:
+            body = open_start(body, message.attributes, WORKER)
+        return self._in(body, message.attributes)
+
     def _start(self, order: StartJob) -> list[InMessage]:
         worker = self.workers[order.vm_name]
         worker.job_id, worker.user_id = order.spec.job_id, order.spec.user_id
         worker.attempt, worker.lease_id = order.attempt, order.lease_id
         self.started += 1
         found = worker.says(HeartbeatStatus.FOUND_VM, self.names)
-        worker.body = worker.says(HeartbeatStatus.RUNNING, self.names)
-        return [self._in(found), self._in(worker.body)]
+        running = worker.says(HeartbeatStatus.RUNNING, self.names)
+        worker.repeats(running)
+        return [self._in(said.body, said.attributes) for said in (found, running)]
 
     # --- core.ports.Compute --------------------------------------------------------------
 
@@ -141,7 +170,8 @@ class BenchFleet:
             said: list[InMessage] = []
             for _ in range(int(owed)):
                 line.rotate(-1)
-                said.append(self._in(line[-1].body))
+                again = line[-1].again()
+                said.append(self._in(again.body, again.attributes))
             owed -= int(owed)
             for _ in range(int(ends)):
                 said += self._end(self._dice.choice(line))
@@ -154,8 +184,8 @@ class BenchFleet:
             return []
         over = worker.says(HeartbeatStatus.COMPLETED, self.names)
         worker.job_id = None
-        worker.body = worker.says(HeartbeatStatus.READY, self.names)
-        return [self._in(over)]
+        worker.repeats(worker.says(HeartbeatStatus.READY, self.names))
+        return [self._in(over.body, over.attributes)]
 
 
 class FleetSubscription:

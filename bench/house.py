@@ -12,6 +12,7 @@ from datetime import datetime
 
 import psycopg
 
+from bench.proven import PROVEN, SIGNER
 from config.live import LiveSettings
 from core.actions import Create, Delete
 from core.changes import AtomicBatch, Change, Committed, JobMove, NewJob, NewVm, Snapshot, VmMove
@@ -31,6 +32,7 @@ from core.vm import Vm, VmEvent, advance_vm, new_vm, take_lease
 from db import migrate
 from db.store import PostgresStore
 from messaging.codec import decode_control
+from messaging.proofs.control import SEALED
 from migs.manager import MigManager
 from orchestrator.cluster_manager import ClusterManager
 from orchestrator.reconcile.context import Wiring
@@ -38,6 +40,8 @@ from scheduler.cycle.heartbeat_inbox import Inbox
 from scheduler.cycle.leadership import DatabaseClock, Leadership
 from scheduler.cycle.loop import LoopParts, SchedulerLoop
 from scheduler.cycle.outbox_relay import Relay
+from scheduler.cycle.worker_admission import WorkerAdmission
+from scheduler.cycle.worker_checks import WorkerChecks
 from scheduler.operations.metrics import Metrics
 from sim.virtual.setting import settings
 
@@ -107,7 +111,8 @@ class BenchBus:
         if message.topic == NAMES.heartbeat_topic:
             self.heartbeats.put_nowait(got)
         elif message.topic == NAMES.control_topic:
-            order = decode_control(got)
+            # Starts are sealed, and nobody here waits for one.
+            order = decode_control(got) if SEALED not in message.attributes else None
             if isinstance(order, StopJob) and order.lease_id in self.stops:
                 self.stops[order.lease_id].set()
         return number
@@ -164,8 +169,16 @@ class House:
         self.cloud = MemoryCloud(self.api)
         self.settings = LiveSettings(SETTINGS)
         self.leadership = Leadership(self.store, "racer", self.settings, self.clock)
-        self.relay = Relay(self.store, self.bus, self.leadership, self.clock, self.settings)
+        self.relay = Relay(
+            self.store,
+            self.bus,
+            self.leadership,
+            self.clock,
+            self.settings,
+            lambda row: SIGNER.control(row, self.ids.seed()),
+        )
         self.inbox = Inbox(self.bus, NAMES.heartbeat_subscription, self._wake)
+        self.checks = WorkerChecks(SIGNER, SETTINGS.project)
         self.loop = SchedulerLoop(self._parts())
         self.manager = ClusterManager(SPEC, self._wiring())
 
@@ -184,6 +197,8 @@ class House:
             settings=self.settings,
             ids=self.ids,
             clock=self.clock,
+            checks=self.checks,
+            admission=WorkerAdmission({}, self.checks, self.inbox.bring),
         )
 
     def _wiring(self) -> Wiring:
@@ -207,7 +222,9 @@ class House:
         vm = new_vm(SPEC, REGION, uid=uid, name=name, now=now, reason="")
         vm = replace(vm, request_id=self.ids.request_id())
         # Its id and zone are still to be learned by observation: one more step that races.
-        awake = advance_vm(vm, VmEvent.WORKER_READY, now, "ready", boot_nonce="boot")
+        awake = advance_vm(
+            vm, VmEvent.WORKER_READY, now, "ready", boot_nonce="boot", worker_keys=PROVEN
+        )
         self.cloud.members[vm.name] = uid[-6:]
         return awake, [NewVm(vm, SPEC.vm_max), VmMove(vm, awake)]
 

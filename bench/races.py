@@ -24,6 +24,7 @@ from pathlib import Path
 from rich.table import Table
 
 from bench.house import NAMES, RULES, House, drop_database, fresh_database, house_on
+from bench.proven import signed
 from bench.race_submits import race_submits
 from bench.report import RaceResult, figure, show
 from core.errors import StoreDown
@@ -32,7 +33,6 @@ from core.job import Job, Lease
 from core.messages import Heartbeat, HeartbeatStatus
 from db.embedded.server import EmbeddedPostgres
 from db.history_check import check_history
-from messaging.codec import encode_heartbeat
 from scheduler.operations.logs import configure_logs
 from scheduler.operations.stop import StopRequest, stop_job
 
@@ -113,7 +113,7 @@ async def _say(
         boot_nonce="boot",
         exit_code=exit_code,
     )
-    await house.bus.publish([encode_heartbeat(heartbeat, NAMES)], 1.0)
+    await house.bus.publish([signed(heartbeat, NAMES)], 1.0)
 
 
 async def _stop(house: House, job: Job) -> None:

@@ -17,7 +17,7 @@ from config.document import Document, KeyPath, read_yaml
 from config.errors import ConfigError
 from config.keys import WILD, Key
 from config.schema import KEYS, NAMES, TREE, Section
-from config.settings import ApiSettings, SecretSettings, Settings, TlsFiles
+from config.settings import ApiSettings, SecretSettings, Settings, TlsFiles, WorkerSettings
 from core.browser_checks import is_loopback
 from core.containers import ContainerRules
 from core.cost import TenantBudget
@@ -84,6 +84,7 @@ def settings_of(
         ),
         sandbox=SandboxRules(**values["sandbox"]),
         secrets=SecretSettings(**values["secrets"]),
+        workers=WorkerSettings(**values["workers"]),
         retention=RetentionRules(**values["retention"]),
         database_url=values["database_url"],
         pubsub_host=values["pubsub_host"],

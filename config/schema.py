@@ -10,7 +10,7 @@ from typing import Final
 
 from config.access_keys import ACCESS_KEYS, ACCESS_NAMES
 from config.keys import REQUIRED, WILD, Key
-from config.settings import ApiSettings, SecretSettings
+from config.settings import ApiSettings, SecretSettings, WorkerSettings
 from config.value_types import (
     BUDGET,
     CLUSTER_NAME,
@@ -87,6 +87,7 @@ SECTIONS: Final[dict[str, str]] = {
     "containers": "What every container of a job with an image is given; workers read it at boot",
     "sandbox": "What a job may use of its VM; workers read it at boot",
     "secrets": "How tenants' secrets are kept",
+    "workers": "How the scheduler and its workers know each other",
     "gpus": "The catalogue of GPUs and the zones that have them",
     "machines": "Machine types, and what the host costs without its GPUs",
     "prices": "What a GPU costs where",
@@ -397,6 +398,7 @@ DECLARED: Final[dict[str, tuple[type, dict[str, ValueType]]]] = {
     ),
     "sandbox": (SandboxRules, {name: whole(*bounds) for name, bounds in BOUNDS.items()}),
     "secrets": (SecretSettings, {"key_file": optional(FILE_PATH)}),
+    "workers": (WorkerSettings, {"key_file": optional(FILE_PATH)}),
 }
 """Section → the class whose fields are its keys, with defaults and meanings, and their types."""
 

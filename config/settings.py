@@ -77,6 +77,16 @@ class SecretSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How the scheduler and its workers know each other."""
+
+    key_file: str | None = None
+    """The file of the scheduler's private keys, the same on every replica and readable for its
+    owner alone (`zen workers keys create`). Workers find the public keys in their instance
+    template. `zen up` makes one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything the service needs to know before it starts."""
 
@@ -117,6 +127,7 @@ class Settings:
     sandbox: SandboxRules = field(default_factory=SandboxRules)
     access: AccessRules = field(default_factory=AccessRules)
     secrets: SecretSettings = field(default_factory=SecretSettings)
+    workers: WorkerSettings = field(default_factory=WorkerSettings)
     version: int = 0
     """Of the configuration in the database; 0: as the process was started."""
 

@@ -221,7 +221,9 @@ class ActiveIndex:
         known = self.vms.get(vm.uid)
         if known is not None:
             newest = _later(known.last_beat_at, vm.last_beat_at)
-            vm = vm if newest == vm.last_beat_at else heard(vm, newest)
+            seq = known.heard_seq if known.boot_nonce == vm.boot_nonce else 0
+            if newest != vm.last_beat_at or seq > vm.heard_seq:
+                vm = heard(vm, newest, seq)
         self._see(vm, fresh=known is None or known.last_beat_at is None)
         if known is None or _worth(known) != _worth(vm):
             self.marks[vm.cluster] += 1
@@ -251,11 +253,11 @@ class ActiveIndex:
         if self._on.get(uid):
             self.homeless[uid] = None
 
-    def hear(self, uid: str, at: datetime) -> None:
+    def hear(self, uid: str, at: datetime, seq: int = 0) -> None:
         """A heartbeat: nothing else of the VM has changed."""
         vm = self.vms.get(uid)
         if vm is not None and (vm.last_beat_at is None or vm.last_beat_at < at):
-            self._see(heard(vm, at), fresh=vm.last_beat_at is None)
+            self._see(heard(vm, at, seq), fresh=vm.last_beat_at is None)
 
     def say(self, uid: str, why: str) -> None:
         """Why a job waits, as it is stored from now on."""

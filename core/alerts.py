@@ -218,6 +218,18 @@ UNHEALTHY_VM = _declare(
     "more work and is deleted when its jobs have ended.",
     "Nothing for one VM. If many VMs of a zone are unhealthy, tell Google, or leave the zone out.",
 )
+WORKER_UNPROVEN = _declare(
+    "worker_unproven",
+    Severity.ERROR,
+    _VM,
+    "heartbeats that name {vm} are refused: {why}",
+    "Heartbeats that name a VM of ours do not prove that its worker sent them. They change "
+    "nothing. Somebody forges them, or the worker was started with the public key of another "
+    "scheduler.",
+    "Compare `zen-scheduler-keys` in the instance template with `zen workers keys show`. If they "
+    "are the same, find out who may publish to the heartbeat topic. The alert stands for five "
+    "minutes after the last refused heartbeat.",
+)
 UNKNOWN_VM = _declare(
     "unknown_vm",
     Severity.WARNING,

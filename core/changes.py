@@ -123,6 +123,8 @@ class VmHeartbeat:
     vm_uid: str
     at: datetime
     readings: VmReadings = NOTHING_READ
+    seq: int = 0
+    """The highest sequence number of its boot so far."""
 
 
 @dataclass(frozen=True, slots=True)

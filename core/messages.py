@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from core.job_fields import WorkerSpec
 from core.slots import gpus_among
+from core.worker_identity import WorkerPublicKeys
 
 
 class HeartbeatStatus(StrEnum):
@@ -77,6 +78,15 @@ NOTHING_READ = VmReadings()
 
 
 @dataclass(frozen=True, slots=True)
+class Introduction:
+    """How a worker makes itself known: the public keys of this boot, and the token that ties them
+    to its instance."""
+
+    keys: WorkerPublicKeys
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """From a worker. v1 sends the first four; v2 fences itself with attempt and lease."""
 
@@ -100,6 +110,7 @@ class Heartbeat:
     checkpoint_step: float | None = None
     readings: VmReadings = NOTHING_READ
     note: Mapping[str, object] = field(default_factory=dict)
+    introduction: Introduction | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,25 @@ class WorkerPublicKeys:
 
 
 @dataclass(frozen=True, slots=True)
+class ProvenKeys:
+    """The keys of a worker whose identity token was checked, as they are stored with its VM."""
+
+    public: WorkerPublicKeys
+    issued_at: int
+    """Of that token: keys of an earlier one never replace these."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.public.signing.hex()}:{self.public.sealing.hex()}:{self.issued_at}"
+
+    @classmethod
+    def parse(cls, text: str) -> ProvenKeys:
+        signing, sealing, issued_at = text.split(":")
+        public = WorkerPublicKeys(bytes.fromhex(signing), bytes.fromhex(sealing))
+        return cls(public, int(issued_at))
+
+
+@dataclass(frozen=True, slots=True)
 class VmIdentity:
     """What a token proves: the instance that asked for it, in the cloud's words."""
 

@@ -23,6 +23,7 @@ from core.region_blocks import BlockKind, RegionBlock
 from core.supply import DurationEstimate, Shortage, SupplyHistory, SupplyOutcome
 from core.text import clean, cleaned
 from core.vm import GivenUp, Vm, VmState
+from core.worker_identity import ProvenKeys
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -177,6 +178,8 @@ _VM_OWN: tuple[BulkColumn[Vm], ...] = (
     BulkColumn("state", "text", lambda v: str(v.state)),
     BulkColumn("given_up", "text", lambda v: v.given_up and str(v.given_up)),
     BulkColumn("boot_nonce", "text", lambda v: clean(v.boot_nonce)),
+    BulkColumn("worker_keys", "text", lambda v: v.worker_keys and v.worker_keys.text),
+    BulkColumn("heard_seq", "bigint", lambda v: v.heard_seq),
     BulkColumn("reason", "text", lambda v: clean(v.reason)),
     BulkColumn("address", "text", lambda v: clean(v.address)),
     BulkColumn("leases", "jsonb", lambda v: to_json(v.leases)),
@@ -267,6 +270,7 @@ def vm_of(row: Row) -> Vm:
     values = dict(zip(_VM_NAMES, row, strict=False))
     values["state"] = VmState(values["state"])
     values["given_up"] = values["given_up"] and GivenUp(values["given_up"])
+    values["worker_keys"] = values["worker_keys"] and ProvenKeys.parse(values["worker_keys"])
     values["leases"] = _strings.decode(values["leases"])
     values["health"] = WELL if values["health"] == "{}" else _health.decode(values["health"])
     return Vm(**values)

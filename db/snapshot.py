@@ -157,7 +157,7 @@ class SnapshotReader:
         """A commit of ours that grows no version. Only the leader writes such things, and a replica
         that begins to lead reads the whole snapshot first."""
         for heartbeat in heartbeats:
-            self._active.hear(heartbeat.vm_uid, heartbeat.at)
+            self._active.hear(heartbeat.vm_uid, heartbeat.at, heartbeat.seq)
         for word in reasons:
             self._active.say(word.uid, word.why)
 
@@ -255,7 +255,7 @@ class SnapshotReader:
                 active.put_vm(vm)
                 self._taken += 1
             elif vm.last_beat_at is not None:
-                active.hear(vm.uid, vm.last_beat_at)
+                active.hear(vm.uid, vm.last_beat_at, vm.heard_seq)
         for row in jobs:
             job = active.jobs.get(row[0])
             if job is None or job.version != row[4]:

@@ -142,6 +142,7 @@ _HEARTBEAT: Shape[VmHeartbeat] = Shape(
         BulkColumn("uid", "uuid", lambda b: b.vm_uid),
         BulkColumn("at", "timestamptz", lambda b: b.at),
         BulkColumn("readings", "jsonb", lambda b: to_json(b.readings.said())),
+        BulkColumn("seq", "bigint", lambda b: b.seq),
     )
 )
 _SEND: Shape[OutMessage] = Shape(
@@ -209,14 +210,16 @@ WHERE j.uid = x.uid AND j.status IN ({_WAITING})
 _INSERT_VMS = f"INSERT INTO vms ({VM.names}) SELECT {VM.names} FROM {VM.rows}"
 # A heartbeat that came after the mover looked must not be lost: the newest stays.
 _UPDATE_VMS = f"""
-UPDATE vms AS v SET {VM.assignments("uid", "last_beat_at")},
-    last_beat_at = greatest(v.last_beat_at, x.last_beat_at)
+UPDATE vms AS v SET {VM.assignments("uid", "last_beat_at", "heard_seq")},
+    last_beat_at = greatest(v.last_beat_at, x.last_beat_at),
+    heard_seq = CASE WHEN v.boot_nonce = x.boot_nonce
+        THEN greatest(v.heard_seq, x.heard_seq) ELSE x.heard_seq END
 FROM {VM.rows} WHERE v.uid = x.uid
 """
 # Earlier releases stored a list: the readings of the GPUs alone.
 _OF_GPUS = "jsonb_build_object('gpus', v.readings)"
 _UPDATE_HEARTBEATS = f"""
-UPDATE vms AS v SET last_beat_at = x.at,
+UPDATE vms AS v SET last_beat_at = x.at, heard_seq = greatest(v.heard_seq, x.seq),
     readings = CASE jsonb_typeof(v.readings) WHEN 'array' THEN {_OF_GPUS} ELSE v.readings END
         || x.readings
 FROM {_HEARTBEAT.rows} WHERE v.uid = x.uid AND (v.last_beat_at IS NULL OR v.last_beat_at < x.at)

@@ -17,6 +17,7 @@ from core.messages import (
     Heartbeat,
     HeartbeatStatus,
     InMessage,
+    Introduction,
     KeepWarm,
     OutMessage,
     Peer,
@@ -29,8 +30,10 @@ from core.messages import (
 )
 from core.names import Names, parse_cluster
 from core.submission import shown
+from core.worker_identity import KEY_BYTES, WorkerPublicKeys
 from messaging import wire
 from messaging.errors import BadMessage
+from messaging.proofs.texts import BadKey, from_text, to_text
 
 __all__ = [
     "BadMessage",
@@ -318,7 +321,16 @@ def decode_heartbeat(message: InMessage) -> Heartbeat | Canary:
         checkpoint_step=body.checkpoint.step if body.checkpoint else None,
         readings=_readings(body),
         note={name: value for name, value in note.items() if value is not None},
+        introduction=_introduction(body) if body.keys else None,
     )
+
+
+def _introduction(body: wire.WireHeartbeat) -> Introduction:
+    try:
+        both = from_text(body.keys, 2 * KEY_BYTES)
+    except BadKey as error:
+        raise BadMessage(f"keys: {error}, expected two public keys") from None
+    return Introduction(WorkerPublicKeys(both[:KEY_BYTES], both[KEY_BYTES:]), body.identity_token)
 
 
 def _readings(body: wire.WireHeartbeat) -> VmReadings:
@@ -366,6 +378,10 @@ def _add_v2(body: wire.WireHeartbeat, heartbeat: Heartbeat) -> None:
     ]
     for name in _PLAIN_READINGS:
         setattr(body, name, getattr(heartbeat.readings, name))
+    if heartbeat.introduction is not None:
+        keys = heartbeat.introduction.keys
+        body.keys = to_text(keys.signing + keys.sealing)
+        body.identity_token = heartbeat.introduction.token
 
 
 def _is_v2(body: wire.WireHeartbeat, status: HeartbeatStatus | str) -> bool:

@@ -17,6 +17,7 @@ from core.submission import shown
 from messaging.errors import BadMessage
 
 HEARTBEAT_BYTES_MAX = 256 * 1024
+TOKEN_CHARS_MAX = 4096
 SUBMISSION_BYTES_MAX = 1024 * 1024
 MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 """Pub/Sub takes 10 MB for a whole request; the rest is for attributes and framing."""
@@ -84,6 +85,9 @@ class WireHeartbeat(Struct, omit_defaults=True):
     gpus: Annotated[list[WireGpu], Meta(max_length=64)] = []
     timestamp: str | int | float | None = None
     elapsed_time_s: str | int | float | None = None
+    keys: Small = ""
+    """The public keys of this boot, in base64url: Ed25519, then X25519."""
+    identity_token: Annotated[str, Meta(max_length=TOKEN_CHARS_MAX)] = ""
 
 
 class WireCanary(Struct):

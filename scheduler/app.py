@@ -7,14 +7,16 @@ import json
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 import structlog
 
+from config.settings import Settings
 from core.clock import SystemClock
-from core.errors import StoreDown
+from core.errors import BadInput, Fault, StoreDown
 from core.ids import RandomIds
 from core.messages import SubscriptionFault
 from core.stopping import stop_event
@@ -26,6 +28,9 @@ from db.reads import PostgresReads
 from db.secrets import PostgresSecrets
 from db.store import PostgresStore
 from messaging.mending import mend_subscriptions
+from messaging.proofs.control import SchedulerSigner
+from messaging.proofs.enrolment import EnrolmentTokens, enrolment_secret
+from messaging.proofs.key_file import FIELD, read_keys
 from messaging.pubsub import PubSubBus
 from migs.google_compute import open_google
 from migs.own_machines import open_own_machines
@@ -65,6 +70,12 @@ class Production:
         self._bus = PubSubBus(settings.project, emulator_host=settings.pubsub_host)
         self._clouds = {pool: made(settings, clock) for pool, made in CLOUD_MAKERS.items()}
         audit_log = PostgresAuditLog(self._store)
+        keys = _worker_keys(settings)
+        secrets = [enrolment_secret(key) for key in keys.keys]
+        # No cloud vouches for machines of our own: they were given a secret.
+        self._clouds["static"] = replace(
+            self._clouds["static"], identities=EnrolmentTokens(secrets, clock)
+        )
         adapters = Adapters(
             store=self._store,
             bus=self._bus,
@@ -73,6 +84,7 @@ class Production:
             wakeups=Listener(settings.database_url).wakeups,
             clock=clock,
             ids=ids,
+            keys=keys,
             mend=self._mend,
             config=ConfigParts(
                 start.reader,
@@ -148,6 +160,14 @@ class Production:
         except StoreDown as error:
             return {"database": str(error)}
         return {"database": OK}
+
+
+def _worker_keys(settings: Settings) -> SchedulerSigner:
+    path = settings.workers.key_file
+    if path is None:
+        expected = "the file of the scheduler's keys; `zen workers keys create FILE` makes it"
+        raise BadInput([Fault(FIELD, "nothing", expected)])
+    return SchedulerSigner(read_keys(Path(path)))
 
 
 async def serve(

@@ -15,7 +15,9 @@ from config.settings import Settings
 from core.audit_store import AuditLog
 from core.cluster import RegionSpec
 from core.errors import ZenError
+from core.messages import OutboxRow, OutMessage
 from core.ports import Bus, Clock, Cloud, Ids, Store
+from messaging.proofs.control import SchedulerSigner
 from migs.manager import MigManager
 from orchestrator.orchestrator import ClusterOrchestrator
 from orchestrator.reconcile.context import Wiring
@@ -24,6 +26,8 @@ from scheduler.cycle.leadership import DatabaseClock, Leadership
 from scheduler.cycle.loop import LoopParts, SchedulerLoop
 from scheduler.cycle.outbox_relay import Relay
 from scheduler.cycle.subscription_watch import Mend, SubscriptionWatch
+from scheduler.cycle.worker_admission import WorkerAdmission
+from scheduler.cycle.worker_checks import WorkerChecks
 from scheduler.forecast.forecaster import Forecaster
 from scheduler.forecast.past_runs import Runtimes
 from scheduler.forecast.run_times import predicted_s
@@ -56,6 +60,8 @@ class Adapters:
     """One item each time somebody committed something that matters."""
     clock: Clock
     ids: Ids
+    keys: SchedulerSigner
+    """The deployment's keys for speaking with workers."""
     mend: Mend | None = None
     """Makes subscriptions again that were lost; None: nobody can delete them."""
     config: ConfigParts | None = None
@@ -173,8 +179,12 @@ class Replica:
     ) -> tuple[list[asyncio.Task[None]], ClusterOrchestrator]:
         names = self.settings.names
         orchestrator = self._orchestrator(driven)
-        relay = Relay(self.store, self.bus, self.leadership, self.clock, self.live)
+        relay = Relay(self.store, self.bus, self.leadership, self.clock, self.live, self._prove)
         inbox = Inbox(self.bus, names.heartbeat_subscription, self._wake)
+        checks = WorkerChecks(
+            self._adapters.keys, self.settings.project, self.metrics.message_refused
+        )
+        admission = WorkerAdmission(self._adapters.clouds, checks, inbox.bring)
         books = Bookkeeper(self.store, self.live, self.metrics, self.clock, self._wake)
         recall = Recall(self.store, self.bus, names)
         forecaster = self._forecaster(books)
@@ -190,6 +200,8 @@ class Replica:
                 settings=self.live,
                 ids=self.ids,
                 clock=self.clock,
+                checks=checks,
+                admission=admission,
                 budgets=books.standing,
                 guess=self.runtimes.guess,
                 seen=forecaster.seen,
@@ -201,6 +213,7 @@ class Replica:
             forever("canary", self._loop.canaries),
             forever("relay", relay.run),
             forever("inbox", inbox.fill),
+            forever("admission", admission.run),
             forever("recall", recall.run),
             forever("retention", lambda: prune_for_ever(self.store, self.live)),
             forever("budgets", books.watch),
@@ -243,6 +256,9 @@ class Replica:
             hears=self._hears,
         )
         return ClusterOrchestrator(wiring, driven)
+
+    def _prove(self, row: OutboxRow) -> OutMessage:
+        return self._adapters.keys.control(row, self.ids.seed())
 
     def _hears(self) -> bool:
         return self._loop is not None and self._loop.hears()

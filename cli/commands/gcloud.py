@@ -7,7 +7,7 @@ import json
 import shlex
 from collections.abc import Iterator
 
-from cli.local.templates import accelerator, labels, metadata
+from cli.local.templates import accelerator, labels, metadata, scheduler_keys
 from config.settings import Settings
 from core.cluster import ClusterSpec, RegionSpec
 
@@ -56,7 +56,7 @@ def commands(settings: Settings, cluster: str | None) -> Iterator[str]:
 
 
 def _template(settings: Settings, cluster: ClusterSpec) -> tuple[str, str]:
-    words = metadata(settings, cluster)
+    words = metadata(settings, cluster, scheduler_keys(settings))
     version = _version(cluster, words)
     name = settings.names.template(cluster.name, version)
     # Another delimiter than the comma, which the JSON among the values needs.

@@ -68,11 +68,13 @@ def serve(
     from cli.commands.operate import load
     from cli.local.config import this_machine
     from cli.local.pretend_cloud import build_world
+    from cli.local.templates import scheduler_keys
 
     directory = Path(state_dir)
     directory.mkdir(parents=True, exist_ok=True)
     world = directory / "world.json"
-    words = build_world(load(config), this_machine().vms)
+    settings = load(config)
+    words = build_world(settings, this_machine().vms, scheduler_keys(settings))
     world.write_text(json.dumps(words, indent=1), encoding="utf-8")
     options = ["--world", str(world), "--state-dir", state_dir, "--host", host, "--port", str(port)]
     os.execv(sys.executable, [sys.executable, "-m", "sim", *options])  # noqa: S606  # we become it

@@ -25,17 +25,19 @@ NOBODY = "#!/bin/sh\nexec sleep 86400\n"
 def build_world(
     settings: Settings,
     vms_max: int,
+    scheduler_keys: str,
     v1_worker: str = "",
     v1_metadata: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
     """The world file of the pretend cloud, as JSON values. `vms_max` binds all clusters together:
-    the pretend VMs share one machine. `v1_worker`: the script that VMs with v1 workers run,
-    `v1_metadata`: what their instance templates say besides."""
+    the pretend VMs share one machine. `scheduler_keys`: public ones, for the instance templates.
+    `v1_worker`: the script that VMs with v1 workers run, `v1_metadata`: what their instance
+    templates say besides."""
     v1 = {**(v1_metadata or {}), "startup-script": v1_worker or NOBODY}
     return {
         "project": settings.project,
         "migs": [
-            _mig(settings, cluster, region, v1)
+            _mig(settings, cluster, region, scheduler_keys, v1)
             for cluster in settings.clusters
             if cluster.pool == "mig"
             for region in cluster.regions
@@ -45,10 +47,14 @@ def build_world(
 
 
 def _mig(
-    settings: Settings, cluster: ClusterSpec, region: RegionSpec, v1: Mapping[str, str]
+    settings: Settings,
+    cluster: ClusterSpec,
+    region: RegionSpec,
+    scheduler_keys: str,
+    v1: Mapping[str, str],
 ) -> dict[str, object]:
     attached = accelerator(cluster)
-    words = metadata(settings, cluster)
+    words = metadata(settings, cluster, scheduler_keys)
     words["zen-pretend-gpus"] = "true"
     if cluster.worker == "v1":
         words |= v1

@@ -18,6 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from agent.metadata import ENROLMENT
 from cli.client import Client, Refused, Unreachable
 from cli.local.config import VmCap, clean_environment, edited, write_config, write_sealed
 from cli.local.new_groups import Regrouper
@@ -33,6 +34,10 @@ from core.clock import SystemClock
 from core.errors import ZenError
 from core.ids import RandomIds
 from core.sandbox import SHARED_DIRECTORY
+from messaging.proofs.enrolment import enrolment_secret
+from messaging.proofs.key_file import create_keys, public_text, read_keys
+from messaging.proofs.keys import SchedulerKey
+from messaging.proofs.texts import to_text
 from scheduler.secrets.key_file import make_key
 
 STOP_S = 10.0
@@ -44,6 +49,7 @@ STEP_S = 60.0
 SECRETS_KEY = "ZEN_SECRETS__KEY_FILE"
 OLD_VMS_LOOKS = 100
 """Ten to a second: for how long VMs of the last run are waited for."""
+KEY_FILE = "ZEN_WORKERS__KEY_FILE"
 MARK = "ZEN_STACK_HOME"
 """Marks our processes, so that a number in run.json is never taken for a stranger's process."""
 
@@ -110,8 +116,10 @@ class Stack:
             # On a laptop the user's files are on the VMs, also where jobs have users of their own.
             SHARED_DIRECTORY: os.environ.get(SHARED_DIRECTORY) or str(here()),
             SECRETS_KEY: str(self._data / "secrets.key"),
+            KEY_FILE: str(self._data / "workers.key"),
         }
         self._bus_rest = ""
+        self._keys: tuple[SchedulerKey, ...] = ()
         self._follows: Regrouper | None = None
         self.api = ""
         self._apis: list[str] = []
@@ -123,6 +131,7 @@ class Stack:
         """Everything up, or ChildFailed; what was started by then is stopped by stop()."""
         settings = self._write_config()
         make_key(Path(self._environment[SECRETS_KEY]), RandomIds())
+        self._keys = self._read_keys()
         had_vms = not self._options.node and (self._data / "pg").exists()
         # Two chains that do not need each other: the database with its schema, and the bus
         # with its topics and the cloud whose VMs must know where the bus is.
@@ -156,6 +165,12 @@ class Stack:
                 if not await asyncio.to_thread(old):
                     return
                 await asyncio.sleep(0.1)
+
+    def _read_keys(self) -> tuple[SchedulerKey, ...]:
+        """The scheduler's keys for speaking with its workers, made at the first start."""
+        path = Path(self._environment[KEY_FILE])
+        create_keys(path, RandomIds())
+        return read_keys(path)
 
     def _write_config(self) -> Settings:
         store = self._data / "store"
@@ -196,10 +211,16 @@ class Stack:
     async def _start_node(self, settings: Settings) -> None:
         """The machine's own service; the scheduler finds its socket in the configuration."""
         spec = next(cluster for cluster in settings.clusters if cluster.pool == "static")
-        told = {**metadata(settings, spec), "zone": spec.region(PLACE).zones[0]}
+        told = {
+            **metadata(settings, spec, public_text(self._keys)),
+            "zone": spec.region(PLACE).zones[0],
+            ENROLMENT: to_text(enrolment_secret(self._keys[0])),
+        }
         if spec.gpu_type == PRETEND_TYPE:  # asked for by --gpus, where there are none
             told["zen-pretend-gpus"] = "true"
         words = self._data / "worker.json"
+        words.touch(mode=0o600)
+        words.chmod(0o600)
         words.write_text(json.dumps(told, indent=1), encoding="utf-8")
         arguments = (
             *("--socket", str(socket_of(self._data))),
@@ -214,7 +235,7 @@ class Stack:
 
         def build(grown: Settings) -> dict[str, object]:
             bound = replace(grown, pubsub_host=settings.pubsub_host)
-            return build_world(bound, self._cap.vms, script, told)
+            return build_world(bound, self._cap.vms, public_text(self._keys), script, told)
 
         groups = Regrouper(self._config, self._data / "world.json", build, self._report)
         world = groups.write(settings)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 from config.settings import Settings
 from core.cluster import ClusterSpec
 from core.containers import ContainerRules
 from core.sandbox import SandboxRules
 from core.timers import AGENT_TIMERS
+from messaging.proofs.key_file import public_text, read_keys
 
 # The GPUs that are attached to n1 machines, by the name that Google gives them.
 _ACCELERATORS = {
@@ -27,14 +29,15 @@ def accelerator(cluster: ClusterSpec) -> str | None:
     return _ACCELERATORS.get(cluster.gpu_type, f"nvidia-{cluster.gpu_type}")
 
 
-def metadata(settings: Settings, cluster: ClusterSpec) -> dict[str, str]:
-    """What the agent on the VM reads to know whom it serves."""
+def metadata(settings: Settings, cluster: ClusterSpec, scheduler_keys: str) -> dict[str, str]:
+    """What the agent on the VM reads to know whom it serves. `scheduler_keys`: public ones."""
     timers = {name: getattr(settings.timers, name) for name in AGENT_TIMERS}
     words = {
         "zen-cluster": cluster.name,
         "zen-project": settings.project,
         "zen-prefix": settings.names.prefix,
         "zen-store": settings.store_url,
+        "zen-scheduler-keys": scheduler_keys,
         "zen-gpus": str(cluster.gpus),
         "zen-timers": json.dumps(timers, separators=(",", ":")),
     }
@@ -45,6 +48,12 @@ def metadata(settings: Settings, cluster: ClusterSpec) -> dict[str, str]:
     if settings.pubsub_host:
         words["zen-pubsub-host"] = settings.pubsub_host
     return words
+
+
+def scheduler_keys(settings: Settings) -> str:
+    """Of the key file, or where they are to be put."""
+    path = settings.workers.key_file
+    return public_text(read_keys(Path(path))) if path is not None else "SCHEDULER_PUBLIC_KEYS"
 
 
 def labels(settings: Settings, cluster: ClusterSpec) -> dict[str, str]:

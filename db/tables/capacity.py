@@ -63,6 +63,9 @@ vms = sa.Table(
     number_column("billed_at_least_s", default="60"),
     sa.Column("worker", sa.Text, nullable=False, server_default=sa.text("'v2'")),
     sa.Column("given_up", sa.Text),
+    # Public keys of the boot that boot_nonce names, and the highest sequence number heard of it.
+    sa.Column("worker_keys", sa.Text),
+    sa.Column("heard_seq", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     # Its bill up to here is in cost_daily and job_costs; `settled`: all of it is.
     time_column("settled_until", nullable=True),
     flag_column("settled", default="false"),

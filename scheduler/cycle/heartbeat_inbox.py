@@ -61,6 +61,11 @@ class Inbox:
         if self._inbound is not None:
             self._box.extendleft(reversed(messages))
 
+    def bring(self, message: InMessage) -> None:
+        """One that was kept aside comes first in the next cycle."""
+        self.put_back([message])
+        self._on_mail()
+
     @property
     def waiting(self) -> int:
         return len(self._box)

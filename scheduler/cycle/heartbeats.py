@@ -5,7 +5,7 @@ Whatever does not match the live lease changes nothing, and its sender is told t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -16,6 +16,7 @@ from core.job import E, Job, JobEvent, JobStatus, S, TimelineEntry
 from core.job_steps import EventFacts
 from core.messages import ContinueJob, Heartbeat, HeartbeatStatus, StopJob
 from core.vm import Vm, VmEvent
+from core.worker_identity import ProvenKeys
 from scheduler.cycle.unhealthy_vms import note_end, note_readings
 from scheduler.plan_builder import PlanBuilder, address_of, stop_message
 from scheduler.v1.worker_messages import ENDS, Claims, note, retire
@@ -32,10 +33,21 @@ class Latest:
     heartbeats: dict[str, VmHeartbeat]
     progress: dict[str, JobProgress]
 
+    def is_news(self, vm: Vm, heartbeat: Heartbeat) -> bool:
+        """Whether the boot has not said anything later. What comes again, or late, shows no life:
+        a heartbeat that somebody kept would make a dead VM look alive. v1 workers number
+        nothing."""
+        known = self.heartbeats.get(vm.uid)
+        return heartbeat.version == 1 or heartbeat.seq > max(
+            vm.heard_seq, known.seq if known else 0
+        )
+
     def hear(self, uid: str, item: ReceivedHeartbeat) -> None:
-        known = self.heartbeats.get(uid)
+        known, seq = self.heartbeats.get(uid), item.heartbeat.seq
         if known is None or item.published > known.at:
-            self.heartbeats[uid] = VmHeartbeat(uid, item.published, item.heartbeat.readings)
+            self.heartbeats[uid] = VmHeartbeat(uid, item.published, item.heartbeat.readings, seq)
+        elif seq > known.seq:
+            self.heartbeats[uid] = replace(known, seq=seq)
 
     def heard_since(self, vm: Vm, moment: datetime) -> bool:
         """Whether the VM has spoken then or later."""
@@ -70,10 +82,29 @@ class ReceivedHeartbeat:
     heartbeat: Heartbeat
     published: datetime
     message_id: str
+    body: bytes = b""
+    proof: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """What is known of a heartbeat's sender."""
+
+    signed: bool
+    """Else a MAC: it shows life and progress, and changes no state."""
+    keys: ProvenKeys | None = None
+    """Of a boot that was not known before."""
+
+
+Check = Callable[[Vm, ReceivedHeartbeat], Proven | None]
+"""Who sent a heartbeat that names the VM; None: nobody that is known."""
 
 
 def apply_heartbeats(
-    plan: PlanBuilder, heartbeats: Iterable[ReceivedHeartbeat], v1: Collection[str] = ()
+    plan: PlanBuilder,
+    heartbeats: Iterable[ReceivedHeartbeat],
+    check: Check,
+    v1: Collection[str] = (),
 ) -> None:
     """Fold heartbeats into the plan builder, in the order they came. Of what only tells that a
     worker lives and how far it is, the newest word is enough: a backlog holds many of each. `v1`:
@@ -95,23 +126,35 @@ def apply_heartbeats(
             continue
         job_uid = leases.get(item.heartbeat.lease_id or "")
         if plan.vms[uid].cluster in v1 or plan.vms[uid].speaks_v1:
+            # v1 workers prove nothing: only clusters of trusted tenants have them.
             said = claims.translate(plan.vms[uid], item.heartbeat)
             if said is None:
                 continue
             item, job_uid = replace(item, heartbeat=said.heartbeat), said.uid  # noqa: PLW2901
-        vm = _identify(plan, plan.vms[uid], item, latest)
+            proven: Proven | None = _V1
+        else:
+            proven = check(plan.vms[uid], item)
+        if proven is None:
+            continue
+        vm = _identify(plan, plan.vms[uid], item, latest, proven)
         if vm is None:
             continue
-        _vm_heartbeat(plan, vm, item, latest)
-        if item.heartbeat.job_id is not None:
-            _job_heartbeat(plan, vm, item, job_uid, latest)
+        news = latest.is_news(vm, item.heartbeat)
+        _vm_heartbeat(plan, vm, item, latest, proven, news=news)
+        if item.heartbeat.job_id is not None and (proven.signed or news):
+            _job_heartbeat(plan, vm, item, job_uid, latest, signed=proven.signed)
     latest.put(plan)
+
+
+_V1 = Proven(signed=True)
 
 
 # --- the VM ------------------------------------------------------------------------------
 
 
-def _identify(plan: PlanBuilder, vm: Vm, item: ReceivedHeartbeat, latest: Latest) -> Vm | None:
+def _identify(
+    plan: PlanBuilder, vm: Vm, item: ReceivedHeartbeat, latest: Latest, proven: Proven
+) -> Vm | None:
     """The VM if the sender really is it: same machine, same boot. A new boot is a new worker."""
     heartbeat = item.heartbeat
     if vm.instance_id and heartbeat.instance_id and vm.instance_id != heartbeat.instance_id:
@@ -126,14 +169,28 @@ def _identify(plan: PlanBuilder, vm: Vm, item: ReceivedHeartbeat, latest: Latest
     for job in plan.jobs_on(vm.uid):
         plan.step(job, E.VM_LOST, f"the worker on {vm.name} started anew")
     current = plan.vms[vm.uid]
-    return plan.learn_vm(current, boot_nonce=heartbeat.boot_nonce)
+    latest.heartbeats.pop(vm.uid, None)
+    return plan.learn_vm(
+        current, boot_nonce=heartbeat.boot_nonce, worker_keys=proven.keys, heard_seq=0
+    )
 
 
-def _vm_heartbeat(plan: PlanBuilder, vm: Vm, item: ReceivedHeartbeat, latest: Latest) -> None:
+def _vm_heartbeat(
+    plan: PlanBuilder,
+    vm: Vm,
+    item: ReceivedHeartbeat,
+    latest: Latest,
+    proven: Proven,
+    *,
+    news: bool,
+) -> None:
     heartbeat = item.heartbeat
-    latest.hear(vm.uid, item)
+    if news:
+        latest.hear(vm.uid, item)
+    if not proven.signed:
+        return
     if heartbeat.status is B.UNREADY:
-        _give_up_unready(plan, plan.vms[vm.uid], heartbeat)
+        _give_up_unready(plan, plan.vms[vm.uid], heartbeat, proven)
         return
     if vm.state.in_flight:
         plan.advance_vm(
@@ -142,6 +199,8 @@ def _vm_heartbeat(plan: PlanBuilder, vm: Vm, item: ReceivedHeartbeat, latest: La
             "its worker is ready",
             instance_id=heartbeat.instance_id or vm.instance_id,
             boot_nonce=heartbeat.boot_nonce,
+            worker_keys=proven.keys or vm.worker_keys,
+            heard_seq=heartbeat.seq,
             zone=heartbeat.zone or vm.zone,
             address=heartbeat.address,
             running_since=vm.running_since or plan.now,
@@ -150,7 +209,7 @@ def _vm_heartbeat(plan: PlanBuilder, vm: Vm, item: ReceivedHeartbeat, latest: La
         _preemption_notice(plan, plan.vms[vm.uid], heartbeat.reason)
 
 
-def _give_up_unready(plan: PlanBuilder, vm: Vm, heartbeat: Heartbeat) -> None:
+def _give_up_unready(plan: PlanBuilder, vm: Vm, heartbeat: Heartbeat, proven: Proven) -> None:
     """It is paid for and cannot work: deleted, and its place is judged by it (cloud_unready)."""
     if vm.state.beyond_use:
         return
@@ -160,6 +219,7 @@ def _give_up_unready(plan: PlanBuilder, vm: Vm, heartbeat: Heartbeat) -> None:
         f"its worker cannot work: {heartbeat.reason}",
         instance_id=heartbeat.instance_id or vm.instance_id,
         boot_nonce=heartbeat.boot_nonce,
+        worker_keys=proven.keys or vm.worker_keys,
         zone=heartbeat.zone or vm.zone,
         running_since=vm.running_since or plan.now,
         health=replace(vm.health, unready=heartbeat.reason or "it says no more"),
@@ -190,7 +250,13 @@ def _preemption_notice(plan: PlanBuilder, vm: Vm, cause: str) -> None:
 
 
 def _job_heartbeat(
-    plan: PlanBuilder, vm: Vm, item: ReceivedHeartbeat, uid: str | None, latest: Latest
+    plan: PlanBuilder,
+    vm: Vm,
+    item: ReceivedHeartbeat,
+    uid: str | None,
+    latest: Latest,
+    *,
+    signed: bool,
 ) -> None:
     heartbeat = item.heartbeat
     job = plan.jobs.get(uid) if uid else None
@@ -204,6 +270,8 @@ def _job_heartbeat(
         plan.hear(latest.progress[job.uid])
     if heartbeat.status is B.FROZEN:
         _answer_frozen(plan, job, heartbeat)
+        return
+    if not signed:
         return
     if heartbeat.status is B.FOUND_VM:
         plan.claims.add(job.uid)

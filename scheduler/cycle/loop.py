@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -15,11 +15,14 @@ from core.alerts import FLEET_SILENT
 from core.changes import AtomicBatch, Change, DeadLetter, Snapshot
 from core.errors import BusDown, StoreDown, TermPassed
 from core.job import Job
-from core.messages import Canary, Control, InMessage, KeepWarm, OutMessage
+from core.messages import Canary, Control, InMessage, KeepWarm, OutMessage, StartJob
 from core.ports import Bus, Clock, Ids, Store
 from core.queueing import Ask
 from core.reasons import RefusalKind
 from messaging.codec import BadMessage, decode_heartbeat, encode_canary, encode_for
+from messaging.proofs.control import SEAL_TO
+from messaging.proofs.heartbeats import PROOF
+from messaging.proofs.texts import to_text
 from orchestrator.orchestrator import ClusterOrchestrator
 from scheduler.cycle.checkpoints import Checkpoints
 from scheduler.cycle.heartbeat_inbox import Inbox
@@ -28,6 +31,8 @@ from scheduler.cycle.leadership import Leadership
 from scheduler.cycle.outbox_relay import Relay
 from scheduler.cycle.plan import Circumstances, plan_jobs
 from scheduler.cycle.silence import BusClock, Silence, find_silent
+from scheduler.cycle.worker_admission import WorkerAdmission
+from scheduler.cycle.worker_checks import WorkerChecks
 from scheduler.forecast.run_times import Guess, unknown
 from scheduler.operations.dead_letters import HEARTBEATS
 from scheduler.operations.metrics import Metrics
@@ -60,6 +65,8 @@ class LoopParts:
     settings: LiveSettings
     ids: Ids
     clock: Clock
+    checks: WorkerChecks
+    admission: WorkerAdmission
     budgets: Callable[[], BudgetStatus] = BudgetStatus
     """How tenants stand with what they may spend."""
     guess: Callable[[Job], Guess] = unknown
@@ -177,7 +184,8 @@ class SchedulerLoop:
         parts.seen(snapshot, plan.moves)
         if committed:
             self._checkpoints.forget(plan.moves)
-            await parts.inbox.ack(mail.messages)
+            kept = parts.admission.take(mail.messages, self._clusters)
+            await parts.inbox.ack([message for message in mail.messages if message not in kept])
         else:
             parts.inbox.put_back(mail.messages)
         for before, after in plan.moves:
@@ -229,7 +237,9 @@ class SchedulerLoop:
                 self._canary_seq += 1
                 canary = Canary(parts.leadership.term(), self._canary_seq)
                 try:
-                    message = encode_canary(canary, self._settings.names)
+                    message = parts.checks.signer.canary(
+                        encode_canary(canary, self._settings.names)
+                    )
                     await parts.bus.publish([message], CANARY_TIMEOUT_S)
                 except BusDown as error:
                     log.warning("canary not sent: nobody ages", why=str(error))
@@ -246,22 +256,30 @@ class SchedulerLoop:
                 mail.dead.append(_dead_letter(message, str(error)))
                 continue
             if isinstance(news, Canary):
-                moment, timers = self._parts.clock.monotonic(), self._settings.timers
-                self._bus_clock.canary_back(message.publish_time, moment, timers)
+                self._hear_canary(news, message)
             else:
+                proof = message.attributes.get(PROOF, "")
                 mail.heartbeats.append(
-                    ReceivedHeartbeat(news, message.publish_time, message.message_id)
+                    ReceivedHeartbeat(
+                        news, message.publish_time, message.message_id, message.body, proof
+                    )
                 )
         return mail
 
+    def _hear_canary(self, canary: Canary, message: InMessage) -> None:
+        if self._parts.checks.is_canary(canary, message):
+            moment, timers = self._parts.clock.monotonic(), self._settings.timers
+            self._bus_clock.canary_back(message.publish_time, moment, timers)
+
     def _decide(self, snapshot: Snapshot, mail: Mail) -> tuple[PlanBuilder, list[AtomicBatch]]:
         parts, settings = self._parts, self._settings
-        plan = PlanBuilder(snapshot, self._rules, self._encode)
+        plan = PlanBuilder(snapshot, self._rules, lambda message: self._encode(message, plan))
         plan.hear = lambda said: self._checkpoints.hear((said,))
         plan.saved = self._checkpoints.saved
         if parts.recall is not None:
             plan.recalled = parts.recall.recalled
-        apply_heartbeats(plan, mail.heartbeats, self._rules.v1_clusters)
+        parts.checks.begin(snapshot.now)
+        apply_heartbeats(plan, mail.heartbeats, parts.checks.check, self._rules.v1_clusters)
         steady = self.hears()
         silence = (
             find_silent(plan.active, plan.heartbeats, self._bus_clock.bus_now, settings.timers)
@@ -289,6 +307,7 @@ class SchedulerLoop:
         alerts = [
             *_fleet_alert(silence, snapshot),
             *alert_changes(budgets, snapshot.open_alerts, snapshot.now),
+            *parts.checks.alerts(snapshot.open_alerts, plan.active.names),
         ]
         alone = (*mail.dead, *reasons, *alerts, *plan.wait_notes)
         batches = [*plan.batches, *((change,) for change in alone)]
@@ -315,8 +334,15 @@ class SchedulerLoop:
                 plan.tell(KeepWarm(vm.name, vm.boot_nonce))
         self._kept_warm = {uid: at for uid, at in self._kept_warm.items() if uid in warm}
 
-    def _encode(self, message: Control) -> OutMessage:
-        return encode_for(message, self._settings.names, self._rules.v1_clusters)
+    def _encode(self, message: Control, plan: PlanBuilder) -> OutMessage:
+        """For the outbox: a start says there for whom it will be sealed."""
+        names = self._settings.names
+        out = encode_for(message, names, self._rules.v1_clusters)
+        if not isinstance(message, StartJob) or out.topic != names.control_topic:
+            return out
+        keys = plan.vms[plan.active.names[message.vm_name]].worker_keys
+        recipient = to_text(keys.public.sealing) if keys is not None else ""
+        return replace(out, attributes={**out.attributes, SEAL_TO: recipient})
 
 
 def _dead_letter(message: InMessage, reason: str) -> DeadLetter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -37,12 +37,16 @@ class Relay:
         leadership: Leadership,
         clock: Clock,
         settings: LiveSettings,
+        prove: Callable[[OutboxRow], OutMessage],
     ) -> None:
         self._store = store
         self._bus = bus
         self._leadership = leadership
         self._clock = clock
         self._settings = settings
+        self._prove = prove
+        """Signs and seals a control message when it is sent. ContentRefused: nobody could open
+        it."""
         self._wake = asyncio.Event()
         self._works: dict[str, bool] = {}
         """Topic → whether the bus takes it, as people have been told. Of others a former leader may
@@ -137,7 +141,7 @@ class Relay:
 
     async def _send_rows(self, topic: str, rows: Sequence[OutboxRow]) -> int:
         try:
-            await self._bus.publish([row.message for row in rows], PUBLISH_TIMEOUT_S)
+            await self._bus.publish([self._message(row) for row in rows], PUBLISH_TIMEOUT_S)
         except ContentRefused as error:
             await self._send_one_by_one(topic, rows, error)
         else:
@@ -188,11 +192,15 @@ class Relay:
     async def _refusal(self, row: OutboxRow) -> ContentRefused | None:
         """That the bus refuses the message; None: it took it."""
         try:
-            await self._bus.publish([row.message], PUBLISH_TIMEOUT_S)
+            await self._bus.publish([self._message(row)], PUBLISH_TIMEOUT_S)
         except ContentRefused as refusal:
             self._remember_unsent(row.message.ordering_key)
             return refusal
         return None
+
+    def _message(self, row: OutboxRow) -> OutMessage:
+        control = self._settings.current.names.control_topic
+        return self._prove(row) if row.message.topic == control else row.message
 
     def _remember_unsent(self, worker: str) -> None:
         if worker:

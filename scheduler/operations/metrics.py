@@ -41,6 +41,8 @@ class Metrics:
         self._cloud_calls = counter("cloud_calls", words, "kind", "outcome")
         words = "Dollars of settled VM time by what it was spent on; counted by the leader."
         self._cost = counter("cost_usd", words, "kind", "cluster")
+        words = "Messages on the heartbeat topic that prove nothing about their sender, by reason."
+        self._unproven = counter("messages_refused", words, "reason")
         words = "Seconds of one decision cycle."
         self._cycle = histogram("scheduling_latency", words, _CYCLE_BUCKETS)
         words = "Jobs that started after they had been told when; counted by the leader."
@@ -99,6 +101,9 @@ class Metrics:
         self._told.labels(cluster).inc()
         self._held.labels(cluster, "p50").inc(p50)
         self._held.labels(cluster, "p90").inc(p90)
+
+    def message_refused(self, reason: str) -> None:
+        self._unproven.labels(reason).inc()
 
     def cloud_call(self, kind: str, outcome: str) -> None:
         """A call to the cloud was answered, or was not."""

@@ -405,10 +405,10 @@ class Tables:
         if whole:
             del self.unsettled[uid]
 
-    def see_heartbeat(self, vm: Vm, at: datetime) -> None:
+    def see_heartbeat(self, vm: Vm, at: datetime, seq: int) -> None:
         """The same VM with a newer heartbeat."""
-        self.active.hear(vm.uid, at)
-        self.vms[vm.uid].vm = self.seen_vms.get(vm.uid) or heard(vm, at)
+        self.active.hear(vm.uid, at, seq)
+        self.vms[vm.uid].vm = self.seen_vms.get(vm.uid) or heard(vm, at, seq)
 
     def _index_vm(self, vm: Vm) -> None:
         if vm.counted:

@@ -35,7 +35,7 @@ from core.messages import Progress
 from core.reads import AlertRow, AttemptRow, DeadLetterRow, EventRow
 from core.tenants import Holding, Quota, Usage, holdings
 from core.text import clean, cleaned_mapping
-from core.vm import Vm
+from core.vm import Vm, heard
 from core.waits import ROWS_MAX, WaitKind, WaitNote, folded
 from sim.memory.tables import Tables
 
@@ -231,7 +231,10 @@ def _write_vm(tables: Tables, vm: Vm) -> None:
     record = tables.vms.get(vm.uid)
     # A heartbeat that came after the mover looked must not be lost: the newest stays.
     heartbeat_at = _later(record.vm.last_beat_at if record else None, vm.last_beat_at)
-    tables.set_vm(vm if heartbeat_at == vm.last_beat_at else replace(vm, last_beat_at=heartbeat_at))
+    same_boot = record is not None and record.vm.boot_nonce == vm.boot_nonce
+    seq = record.vm.heard_seq if record is not None and same_boot else 0
+    same = heartbeat_at == vm.last_beat_at and seq <= vm.heard_seq
+    tables.set_vm(vm if same else heard(vm, heartbeat_at, seq))
 
 
 def _later(one: datetime | None, other: datetime | None) -> datetime | None:
@@ -246,7 +249,7 @@ def _write_heartbeat(tables: Tables, heartbeat: VmHeartbeat) -> None:
         return
     if record.vm.last_beat_at is not None and record.vm.last_beat_at >= heartbeat.at:
         return
-    tables.see_heartbeat(record.vm, heartbeat.at)
+    tables.see_heartbeat(record.vm, heartbeat.at, heartbeat.seq)
     record.readings = heartbeat.readings.over(record.readings)
 
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from core.errors import BusDown
 from core.messages import InMessage, OutMessage
 from messaging.errors import BusRefused, ContentRefused
+from messaging.proofs.control import NUMBER
 from sim.virtual.loop import Process, VirtualClock, VirtualLoop
 from sim.virtual.trace import Trace
 
@@ -91,7 +92,7 @@ class PretendBroker:
         """Topics that the bus answers with a refusal."""
         self.refuse_starts = 0
         """So many of the next start messages are too large."""
-        self._too_large: set[bytes] = set()
+        self._too_large: set[str] = set()
         self.cut_off: set[str] = set()
         """Processes that the bus does not reach."""
         self._back_at: dict[str, float] = {}
@@ -182,9 +183,9 @@ class PretendBroker:
             raise BusRefused("this topic does not exist")
         if self.refuse_starts and message.attributes.get("kind") == "start":
             self.refuse_starts -= 1
-            self._too_large.add(message.body)
+            self._too_large.add(message.attributes.get(NUMBER, ""))
             self._trace.fault("message_too_large")
-        if message.body in self._too_large:
+        if message.attributes.get(NUMBER) in self._too_large:
             raise ContentRefused("this message is too large")
 
     def take(self, messages: Sequence[OutMessage]) -> list[str]:

@@ -75,6 +75,8 @@ class Checkers:
         self._accepted: set[tuple[str, str]] = set()
         self._intents: Counter[tuple[str, bytes]] = Counter()
         self.cloud_counts: Callable[[str], int] = lambda _: 0
+        self.opened: Callable[[OutMessage], bytes] = lambda message: message.body
+        """What a message says that was sealed for a worker."""
         self.could_not_speak: Callable[[str], bool] = lambda _: False
         """Whether a VM lives and is reached by the bus, but has not had the time to say so."""
         self.unowned: dict[str, float] = {}
@@ -366,7 +368,7 @@ class Checkers:
 
     def published(self, message: OutMessage) -> None:
         """The bus took a message."""
-        key = (message.topic, message.body)
+        key = (message.topic, self.opened(message))
         if key in self._intents:
             del self._intents[key]
 

@@ -7,18 +7,22 @@ import asyncio
 import io
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TextIO, cast
 
 from agent.driver import Driver, Ear
 from agent.events import Identity, Listening, ReadingsTaken, ReclaimNotice, ShutDown
 from agent.json_log import JsonLog
+from agent.proofs import WorkerProofs
 from agent.state_machine import RETRY_S, AgentMachine
 from core.errors import BusDown
 from core.ids import RandomIds
 from core.messages import GpuReading, VmReadings
 from core.names import Names
 from core.timers import Timers
+from core.worker_identity import VmIdentity
+from messaging.proofs.enrolment import instance_secret, make_token
+from messaging.proofs.keys import SchedulerPublicKey, WorkerKeys
 from sim.cloud.model import EffectKind, VmInfo
 from sim.virtual.bus import MemoryBus, PretendBroker
 from sim.virtual.compute import CloudInTime
@@ -29,6 +33,7 @@ from sim.virtual.trace import Trace
 SUBSCRIBE_AGAIN_S = 2.0
 RESTART_S = 3.0
 CLOCKS_WRONG_S = 300.0
+TOKEN_AGAIN_S = 600.0
 BAD_GPUS = 0.05
 
 
@@ -57,6 +62,13 @@ class Site:
     trace: Trace
     log: ComputeLog
     checkpoints: dict[str, float]
+    project: str
+    scheduler: SchedulerPublicKey
+    """What every VM knows of the scheduler's key."""
+    secret: bytes
+    """What the pretend cloud's word for an instance is made with."""
+    keys: dict[str, WorkerKeys] = field(default_factory=dict)
+    """Boot nonce → the keys of that boot, for the checkers."""
     bad_gpus: float = 0.0
     """Part of the boots that find one of their GPUs with memory errors."""
 
@@ -78,7 +90,9 @@ class AgentBoot:
     def __init__(self, site: Site, info: VmInfo) -> None:
         self.info = info
         self._site = site
-        self.nonce = RandomIds(site.dice).token()
+        ids = RandomIds(site.dice)
+        self.nonce = ids.token()
+        self.keys = site.keys[self.nonce] = WorkerKeys.from_seeds(ids.seed(), ids.seed())
         self.process: Process = site.loop.process(f"{info.name}/{info.id}/{self.nonce}")
         self.ended = False
         """Whether the agent has ended by itself."""
@@ -131,20 +145,37 @@ class AgentBoot:
             unready="" if info.driver else "no NVIDIA driver",
         )
         journal = JsonLog(clock, _NOWHERE, vm=info.name)
-        self._driver = Driver(machine, bus, site.names, clock, journal)
+        proofs = WorkerProofs(site.names, self.keys, (site.scheduler,), info.name, self.nonce)
+        proofs.token = self._token(proofs.audience)
+        self._driver = Driver(machine, bus, proofs, clock, journal)
         where = f"{info.name}/{info.id}"
         self._runner = PretendRunner(
             site.nature, where, self._driver.post, site.log, site.checkpoints
         )
         site.trace.note("worker", f"{info.name} boots, nonce {self.nonce}", info.name)
-        listening = asyncio.create_task(self._listen(bus, Ear(self._driver.post, journal)))
+        ear = Ear(self._driver.post, proofs, journal)
+        listening = asyncio.create_task(self._listen(bus, ear))
+        introducing = asyncio.create_task(self._introduce(proofs))
         end = await self._driver.run(self._runner)
         listening.cancel()
+        introducing.cancel()
         self.ended = True
         site.trace.note("worker", f"{info.name} ends: {end.kind}, {end.reason}", info.name)
         site.trace.count_fault("worker_powered_off")
         site.cloud.cloud.guest_exited(info.id, site.loop.time())
         site.cloud.settle()
+
+    def _token(self, audience: str) -> str:
+        """The pretend cloud's word, on its own clock."""
+        site, info = self._site, self.info
+        now = int(VirtualClock(site.loop).now().timestamp())
+        me = VmIdentity(site.project, info.zone, str(info.id), info.name, now)
+        return make_token(instance_secret(site.secret, info.name, str(info.id)), me, audience)
+
+    async def _introduce(self, proofs: WorkerProofs) -> None:
+        while not proofs.accepted:
+            await asyncio.sleep(TOKEN_AGAIN_S)
+            proofs.token = self._token(proofs.audience)
 
     async def _listen(self, bus: MemoryBus, ear: Ear) -> None:
         assert self._driver is not None

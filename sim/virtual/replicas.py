@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from config.settings import Settings
@@ -16,6 +16,8 @@ from core.ids import RandomIds
 from core.messages import OutMessage
 from core.mig import MigSnapshot, Queued
 from core.ports import Cloud
+from messaging.proofs.control import SchedulerSigner
+from messaging.proofs.enrolment import EnrolmentTokens, enrolment_secret
 from migs.own_machines import open_own_machines
 from scheduler.operations.metrics import Metrics
 from scheduler.queue.blocked_clusters import KnownRegionBlocks
@@ -72,6 +74,7 @@ class Ground:
     dice: random.Random
     trace: Trace
     checkers: Checkers
+    keys: SchedulerSigner
     odds: CrashOdds = field(default_factory=CrashOdds)
     tripwire: Tripwire | None = None
     paper: Paper | None = None
@@ -152,17 +155,23 @@ class Host:
         cloud.on_delete = lambda _, action: ground.checkers.deleting(action)
         bus = MemoryBus(ground.broker, process, ground.dice, ground.trace)
         compute = _CrashingCompute(cloud, self)
+        # What the pretend cloud's word for an instance is made with follows from the same key.
+        secrets = [enrolment_secret(key) for key in ground.keys.keys]
+        identities = EnrolmentTokens(secrets, self.clock)
         adapters = Adapters(
             store=self.door,
             bus=_CrashingBus(bus, self),
             clouds={
-                "mig": Cloud(lambda _: compute, flex=compute, advice=cloud),
-                "static": open_own_machines(ground.settings, self.clock),
+                "mig": Cloud(lambda _: compute, flex=compute, advice=cloud, identities=identities),
+                "static": replace(
+                    open_own_machines(ground.settings, self.clock), identities=identities
+                ),
             },
             write=GroupCommit(self.door).submit,
             wakeups=self._news,
             clock=self.clock,
             ids=RandomIds(random.Random(f"{ground.dice.random()}/{self.name}")),
+            keys=ground.keys,
             config=ground.paper.parts(self.door) if ground.paper is not None else None,
         )
         self.replica = Replica(ground.settings, adapters, Metrics(), self.name)

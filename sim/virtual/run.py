@@ -17,8 +17,13 @@ import structlog
 from config.settings import Settings
 from core.changes import PutTenant
 from core.clock import SystemClock
+from core.ids import RandomIds
 from core.job import JobStatus
+from core.messages import OutMessage
 from core.tenants import Tenant
+from messaging.proofs.control import SEALED, SchedulerSigner, open_start
+from messaging.proofs.enrolment import enrolment_secret
+from messaging.proofs.keys import SchedulerKey, WorkerKeys
 from sim.cloud.world import World
 from sim.memory.store import MemoryStore
 from sim.virtual import bill_check
@@ -102,6 +107,8 @@ class SimulationRun:
         self.loop = self._make_loop()
         self.settings = self._settings()
         self.trace = Trace(self.loop, keep_all=plan.verbose)
+        ids = RandomIds(self._dice("keys"))
+        self.scheduler_key = SchedulerKey.from_seeds(ids.seed(), ids.seed())
         self._broken: asyncio.Event = asyncio.Event()
         self._healed_at: float | None = None
         self.store = MemoryStore(VirtualClock(self.loop, 17.0))
@@ -118,6 +125,8 @@ class SimulationRun:
         self.broker.on_taken = self.checkers.published
         self.cloud = CloudInTime(self.loop, self._world())
         self.checkers.cloud_counts = self._in_the_cloud
+        self.worker_keys: dict[str, WorkerKeys] = {}
+        self.checkers.opened = self._opened
         self.fleet = self._fleet()
         self.checkers.could_not_speak = self.fleet.could_not_speak
         self.hosts = self._hosts()
@@ -159,6 +168,10 @@ class SimulationRun:
             trace=self.trace,
             log=self.checkers.computing,
             checkpoints={},
+            project=self.settings.project,
+            scheduler=self.scheduler_key.public,
+            secret=enrolment_secret(self.scheduler_key),
+            keys=self.worker_keys,
             bad_gpus=BAD_GPUS if self.plan.faults else 0.0,
         )
 
@@ -172,12 +185,20 @@ class SimulationRun:
             dice=self._dice("replicas"),
             trace=self.trace,
             checkers=self.checkers,
+            keys=SchedulerSigner((self.scheduler_key,)),
             paper=self._paper(),
         )
         return [Host(self.ground, index) for index in range(self.plan.replicas)]
 
     def _paper(self) -> Paper | None:
         return Paper(self.settings) if self.plan.faults else None
+
+    def _opened(self, message: OutMessage) -> bytes:
+        """What a message for a worker says, with the keys of its boot."""
+        if SEALED not in message.attributes:
+            return message.body
+        keys = self.worker_keys[message.attributes["boot_nonce"]]
+        return open_start(message.body, message.attributes, keys)
 
     def _in_the_cloud(self, cluster: str) -> int:
         """Members of the cluster's groups, without the ones that others put there."""

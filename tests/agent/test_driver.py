@@ -13,11 +13,11 @@ from agent.state_machine import AgentMachine
 from core.clock import SystemClock
 from core.errors import BusDown
 from core.messages import Canary, InMessage, OutMessage, Size, StartJob
-from core.names import Names
 from core.ports import Inbound
 from core.timers import Timers
 from messaging.codec import decode_heartbeat
 from tests.agent.orders import ME, start, stop
+from tests.workers import proofs
 
 
 class Paper:
@@ -69,7 +69,9 @@ class Puppet:
 def driven(timers: Timers) -> tuple[Driver, Paper]:
     clock, bus = SystemClock(), Paper()
     machine = AgentMachine(ME, timers, 4, clock.monotonic())
-    return Driver(machine, bus, Names(), clock, JsonLog(clock, io.StringIO())), bus
+    return Driver(
+        machine, bus, proofs(ME.vm_name, ME.boot_nonce), clock, JsonLog(clock, io.StringIO())
+    ), bus
 
 
 async def test_from_start_to_shutdown() -> None:

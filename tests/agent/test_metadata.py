@@ -42,8 +42,8 @@ def test_every_fault_is_told_at_once() -> None:
         parse_settings(bad)
     fields = [fault.field.removeprefix("metadata ") for fault in caught.value.faults]
     assert fields == [
-        "id", "zone", "zen-cluster", "zen-project", "zen-prefix", "zen-store", "zen-gpus",
-        "zen-timers",
+        "id", "zone", "zen-cluster", "zen-project", "zen-prefix", "zen-store",
+        "zen-scheduler-keys", "zen-gpus", "zen-timers",
     ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from core.clock import SystemClock
 from core.errors import CloudRefused, MigMissing
 from core.mig import MachineState, ManagedInstance
 from migs.own_machines import NodeCompute
+from tests.workers import SCHEDULER
 
 pytestmark = pytest.mark.slow
 
@@ -25,6 +26,7 @@ SETTINGS = {
     "zen-cluster": "2xgpu",
     "zen-project": "this-machine",
     "zen-prefix": "zen",
+    "zen-scheduler-keys": SCHEDULER.public.text,
     "zen-gpus": "2",
     "zen-pretend-gpus": "true",
     # Nobody listens there: a worker waits patiently for its bus.

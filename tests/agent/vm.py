@@ -8,16 +8,22 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 
 from core.errors import BusDown
-from core.messages import Canary, Control, Heartbeat
+from core.ids import RandomIds
+from core.messages import Canary, Control, Heartbeat, OutboxRow, StartJob
 from core.names import Names
+from core.worker_identity import WorkerPublicKeys
 from localbus.server import LocalBus
 from messaging.codec import decode_heartbeat, encode_control
+from messaging.proofs.control import SEAL_TO
+from messaging.proofs.texts import to_text
 from messaging.pubsub import PubSubBus
+from tests.workers import SCHEDULER, SIGNER, STRANGER
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 30.0
@@ -100,6 +106,7 @@ def instance(store: str, pubsub_host: str, **timers: float) -> dict[str, str]:
         "instance/attributes/zen-project": PROJECT,
         "instance/attributes/zen-prefix": NAMES.prefix,
         "instance/attributes/zen-store": store,
+        "instance/attributes/zen-scheduler-keys": SCHEDULER.public.text,
         "instance/attributes/zen-gpus": "2",
         "instance/attributes/zen-pretend-gpus": "true",
         "instance/attributes/zen-pubsub-host": pubsub_host,
@@ -115,6 +122,8 @@ class Scheduler:
         self._server = server
         self._data_dir = data_dir
         self.heartbeats: list[Heartbeat] = []
+        self._keys: dict[str, WorkerPublicKeys] = {}
+        self._sent = 0
         self._news = asyncio.Condition()
 
     async def listen(self) -> None:
@@ -123,6 +132,8 @@ class Scheduler:
             for message in batch:
                 heartbeat = decode_heartbeat(message)
                 assert not isinstance(heartbeat, Canary)
+                if heartbeat.introduction is not None:
+                    self._keys[heartbeat.boot_nonce] = heartbeat.introduction.keys
                 self.heartbeats.append(heartbeat)
             with suppress(BusDown):  # it went away meanwhile: these come again
                 await inbound.ack([message.ack_id for message in batch])
@@ -142,7 +153,15 @@ class Scheduler:
         await self._server.stop()
 
     async def send(self, control: Control) -> None:
-        await self.bus.publish([encode_control(control, NAMES)], 5.0)
+        message = encode_control(control, NAMES)
+        if isinstance(control, StartJob):
+            # One for a boot that nobody knows is sealed for somebody all the same.
+            keys = self._keys.get(control.boot_nonce, STRANGER.public)
+            attributes = {**message.attributes, SEAL_TO: to_text(keys.sealing)}
+            message = replace(message, attributes=attributes)
+        self._sent += 1
+        proven = SIGNER.control(OutboxRow(self._sent, message), RandomIds().seed())
+        await self.bus.publish([proven], 5.0)
 
     async def heartbeat(
         self, status: str, lease_id: str | None = None, after: int = 0

@@ -15,7 +15,7 @@ from core.errors import BadInput
 from tests.config.test_load import MINIMAL
 
 VM = {"name": "vm", "id": "1", "zone": "z", "zen-cluster": "c", "zen-project": "p",
-      "zen-prefix": "x", "zen-store": "file:///s"}  # fmt: skip
+      "zen-prefix": "x", "zen-store": "file:///s", "zen-scheduler-keys": "keys"}  # fmt: skip
 
 
 def test_from_the_file_to_the_worker(tmp_path: Path) -> None:
@@ -23,12 +23,12 @@ def test_from_the_file_to_the_worker(tmp_path: Path) -> None:
     file = tmp_path / "zen.yaml"
     file.write_text(f"{MINIMAL}containers:\n  mounts: [/mnt/data:/data]\n  network: none\n")
     settings = load_settings(file, {})
-    said = metadata(settings, settings.clusters[0])["zen-containers"]
+    said = metadata(settings, settings.clusters[0], "keys")["zen-containers"]
     rules = parse_settings({**VM, "zen-containers": said}).containers
     assert rules == settings.containers == ContainerRules(("/mnt/data:/data",), "none")
     file.write_text(MINIMAL)
     usual = load_settings(file, {})
-    assert "zen-containers" not in metadata(usual, usual.clusters[0])
+    assert "zen-containers" not in metadata(usual, usual.clusters[0], "keys")
     assert parse_settings(VM).containers == ContainerRules()
     named = load_settings(file, {"ZEN_CONTAINERS__MOUNTS": "/a:/b,/c:/d:rw"})
     assert named.containers.mounts == ("/a:/b", "/c:/d:rw")

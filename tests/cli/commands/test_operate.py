@@ -345,7 +345,7 @@ def test_templates_of_v1_workers_say_what_they_are_told(
     cap = vm_cap(10_000, 2)
     settings = write_config(tmp_path / "zen.yaml", None, tmp_path, cap, changes)
     monkeypatch.setenv("ZEN_V1_METADATA", "PZ_ENV=dev,OTHER=a=b")
-    world = parse_world(json.loads(json.dumps(build_world(settings, 7, "", v1_metadata()))))
+    world = parse_world(json.loads(json.dumps(build_world(settings, 7, "keys", "", v1_metadata()))))
     told = {mig.name: dict(mig.metadata) for mig in world.migs}
     for name, words in told.items():
         assert (words.get("PZ_ENV"), words.get("OTHER")) == (
@@ -359,7 +359,7 @@ def test_templates_of_v1_workers_say_what_they_are_told(
 def test_world_has_a_group_for_each_cluster_and_region(tmp_path: Path) -> None:
     """The pretend cloud accepts the world, and every group is one that the scheduler looks for."""
     settings = write_config(tmp_path / "zen.yaml", None, tmp_path, vm_cap(10_000, 2), SPOT)
-    world = parse_world(json.loads(json.dumps(build_world(settings, 7))))
+    world = parse_world(json.loads(json.dumps(build_world(settings, 7, "keys"))))
     assert world.physics.vms_max == 7
     found = {(mig.name, mig.region) for mig in world.migs}
     assert found == {

@@ -21,6 +21,7 @@ from core.vm import Vm, VmState
 from scheduler.cycle.heartbeats import ReceivedHeartbeat, apply_heartbeats
 from scheduler.plan_builder import PlanBuilder
 from tests.builders import RULES, at, job, snapshot, vm
+from tests.workers import trusted
 
 B, V = HeartbeatStatus, VmState
 
@@ -40,7 +41,7 @@ class Heard:
     def __init__(self, held: Job | None, on: Vm, *heartbeats: ReceivedHeartbeat) -> None:
         self.told: list[Control] = []
         self.plan = PlanBuilder(snapshot((held,) if held else (), (on,)), RULES, self._encode)
-        apply_heartbeats(self.plan, heartbeats)
+        apply_heartbeats(self.plan, heartbeats, trusted)
 
     def _encode(self, message: Control) -> OutMessage:
         self.told.append(message)

@@ -16,6 +16,7 @@ from messaging.errors import BusRefused, ContentRefused
 from scheduler.cycle.leadership import DatabaseClock, Leadership
 from scheduler.cycle.outbox_relay import RETRY_S, Relay
 from tests.builders import NOW, at, live
+from tests.workers import as_sent
 
 
 class HandClock:
@@ -119,7 +120,8 @@ async def leader(shelf: Shelf) -> Leadership:
 
 
 async def relay(shelf: Shelf, wire: Wire) -> Relay:
-    return Relay(shelf, wire, await leader(shelf), shelf.clock, live())  # type: ignore[arg-type]
+    led = await leader(shelf)
+    return Relay(shelf, wire, led, shelf.clock, live(), as_sent)  # type: ignore[arg-type]
 
 
 async def test_outbox_is_sent_in_order_and_settled(clock: HandClock) -> None:

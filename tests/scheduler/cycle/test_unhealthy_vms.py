@@ -14,6 +14,7 @@ from scheduler.cycle.heartbeats import ReceivedHeartbeat, apply_heartbeats
 from scheduler.cycle.unhealthy_vms import drain_unhealthy
 from scheduler.plan_builder import PlanBuilder
 from tests.builders import NOW, RULES, at, job, snapshot, vm
+from tests.workers import trusted
 
 B, V = HeartbeatStatus, VmState
 ECC = VmHealth((BadGpu(0, GpuFault.ECC, "has errors", NOW),))
@@ -25,7 +26,7 @@ def hear(on: Vm, held: tuple[Job, ...], status: HeartbeatStatus, **words: object
     plan = PlanBuilder(snapshot(held, (on,)), RULES, lambda _: OutMessage("control", b""))
     said = {"vm_name": "vm-1", "boot_nonce": "nonce", "seq": 1, **words}
     heartbeat = Heartbeat(status=status, **said)  # type: ignore[arg-type]
-    apply_heartbeats(plan, [ReceivedHeartbeat(heartbeat, at(10), "m-1")])
+    apply_heartbeats(plan, [ReceivedHeartbeat(heartbeat, at(10), "m-1")], trusted)
     return plan.vms["uid-vm-1"]
 
 

@@ -18,6 +18,7 @@ from scheduler.cycle.plan import Circumstances, plan_jobs
 from scheduler.cycle.silence import Silence
 from scheduler.plan_builder import PlanBuilder
 from tests.builders import NOW, REGIONS, RULES, cluster, dice, snapshot, vm
+from tests.workers import trusted
 
 B, V = HeartbeatStatus, VmState
 
@@ -76,7 +77,9 @@ class World:
         seen = snapshot(tuple(self.jobs.values()), tuple(self.vms.values()), self.blocks, self.now)
         plan = PlanBuilder(seen, RULES, self._keep)
         apply_heartbeats(
-            plan, [ReceivedHeartbeat(heartbeat, self.now, "m") for heartbeat in heartbeats]
+            plan,
+            [ReceivedHeartbeat(heartbeat, self.now, "m") for heartbeat in heartbeats],
+            trusted,
         )
         around = Circumstances({"1xl4": cluster(vm_max=self.vm_max)}, Silence(()), True)
         plan_jobs(plan, seen, around, self._ids)

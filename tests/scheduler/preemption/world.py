@@ -22,6 +22,7 @@ from scheduler.forecast.run_times import Guess, unknown
 from scheduler.placement.simulation_results import Answers
 from scheduler.plan_builder import PlanBuilder
 from tests.builders import NOW, REGIONS, RULES, cluster, dice, vm
+from tests.workers import trusted
 
 LOW, NORMAL, URGENT = 100, 500, 2000
 HOUR = 3600.0
@@ -93,7 +94,9 @@ class World:
         seen = Snapshot(self.now, jobs, vms, self.blocks, (), {}, {}, tenants=tenants, usage=usage)
         plan = PlanBuilder(seen, self.rules, self._keep)
         apply_heartbeats(
-            plan, [ReceivedHeartbeat(heartbeat, self.now, "m") for heartbeat in heartbeats]
+            plan,
+            [ReceivedHeartbeat(heartbeat, self.now, "m") for heartbeat in heartbeats],
+            trusted,
         )
         around = Circumstances(
             {self.spec.name: self.spec},

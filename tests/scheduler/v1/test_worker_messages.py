@@ -19,6 +19,7 @@ from scheduler.cycle.plan import Circumstances, plan_jobs
 from scheduler.cycle.silence import Silence
 from scheduler.plan_builder import PlanBuilder
 from tests.builders import RULES, at, cluster, dice, job, snapshot, vm
+from tests.workers import trusted
 
 B, V = HeartbeatStatus, VmState
 SPEC = cluster("1xl4", worker="v1")
@@ -77,7 +78,7 @@ class Cycle:
         snap = snapshot(tuple(jobs), tuple(vms))
         self.plan = PlanBuilder(snap, RULES, self._encode)
         self.plan.recalled = recalled or {}
-        apply_heartbeats(self.plan, heartbeats, v1)
+        apply_heartbeats(self.plan, heartbeats, trusted, v1)
         if plan:
             specs = {name: cluster(name, worker="v1") for name in sorted(v1)}
             around = Circumstances(specs, Silence(()), True)
