@@ -14,7 +14,7 @@ import structlog
 from core.changes import JobNote, JobProgress, VmHeartbeat
 from core.job import E, Job, JobEvent, JobStatus, S, TimelineEntry
 from core.job_steps import EventFacts
-from core.messages import ContinueJob, Heartbeat, HeartbeatStatus, StopJob
+from core.messages import NOTHING_READ, ContinueJob, Heartbeat, HeartbeatStatus, StopJob
 from core.vm import Vm, VmEvent
 from core.worker_identity import ProvenKeys
 from scheduler.cycle.unhealthy_vms import note_end, note_readings
@@ -42,10 +42,14 @@ class Latest:
             vm.heard_seq, known.seq if known else 0
         )
 
-    def hear(self, uid: str, item: ReceivedHeartbeat) -> None:
+    def hear(self, uid: str, item: ReceivedHeartbeat, *, signed: bool) -> None:
         known, seq = self.heartbeats.get(uid), item.heartbeat.seq
         if known is None or item.published > known.at:
-            self.heartbeats[uid] = VmHeartbeat(uid, item.published, item.heartbeat.readings, seq)
+            readings = item.heartbeat.readings
+            # A faulty GPU takes its VM out of use: that is signed.
+            if not signed and any(gpu.fault or gpu.ecc_errors for gpu in readings.gpus):
+                readings = NOTHING_READ
+            self.heartbeats[uid] = VmHeartbeat(uid, item.published, readings, seq)
         elif seq > known.seq:
             self.heartbeats[uid] = replace(known, seq=seq)
 
@@ -186,7 +190,7 @@ def _vm_heartbeat(
 ) -> None:
     heartbeat = item.heartbeat
     if news:
-        latest.hear(vm.uid, item)
+        latest.hear(vm.uid, item, signed=proven.signed)
     if not proven.signed:
         return
     if heartbeat.status is B.UNREADY:

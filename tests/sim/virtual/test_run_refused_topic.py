@@ -34,7 +34,9 @@ def refuse(run: SimulationRun, job_id: str = "") -> None:
         check(message)
         now = REFUSED_FROM_S <= run.loop.time() < REFUSED_UNTIL_S and message.topic == topic
         start = message.attributes.get("kind") == "start"
-        if now and (not job_id or (start and json.loads(message.body)["job_id"] == job_id)):
+        if now and (
+            not job_id or (start and json.loads(run.checkers.opened(message))["job_id"] == job_id)
+        ):
             raise ContentRefused("no such field")
 
     run.broker.check = checked  # type: ignore[method-assign]
