@@ -30,7 +30,7 @@ from db.store import PostgresStore
 from messaging.mending import mend_subscriptions
 from messaging.proofs.control import SchedulerSigner
 from messaging.proofs.enrolment import EnrolmentTokens, enrolment_secret
-from messaging.proofs.key_file import FIELD, read_keys
+from messaging.proofs.key_file import FIELD, read_scheduler_keys
 from messaging.pubsub import PubSubBus
 from migs.google_compute import open_google
 from migs.own_machines import open_own_machines
@@ -167,7 +167,7 @@ def _worker_keys(settings: Settings) -> SchedulerSigner:
     if path is None:
         expected = "the file of the scheduler's keys; `zen workers keys create FILE` makes it"
         raise BadInput([Fault(FIELD, "nothing", expected)])
-    return SchedulerSigner(read_keys(Path(path)))
+    return SchedulerSigner(read_scheduler_keys(Path(path)))
 
 
 async def serve(

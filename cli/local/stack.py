@@ -35,7 +35,7 @@ from core.errors import ZenError
 from core.ids import RandomIds
 from core.sandbox import SHARED_DIRECTORY
 from messaging.proofs.enrolment import enrolment_secret
-from messaging.proofs.key_file import create_keys, public_text, read_keys
+from messaging.proofs.key_file import create_scheduler_keys, public_text, read_scheduler_keys
 from messaging.proofs.keys import SchedulerKey
 from messaging.proofs.texts import to_text
 from scheduler.secrets.key_file import make_key
@@ -131,7 +131,7 @@ class Stack:
         """Everything up, or ChildFailed; what was started by then is stopped by stop()."""
         settings = self._write_config()
         make_key(Path(self._environment[SECRETS_KEY]), RandomIds())
-        self._keys = self._read_keys()
+        self._keys = self._scheduler_keys()
         had_vms = not self._options.node and (self._data / "pg").exists()
         # Two chains that do not need each other: the database with its schema, and the bus
         # with its topics and the cloud whose VMs must know where the bus is.
@@ -166,11 +166,11 @@ class Stack:
                     return
                 await asyncio.sleep(0.1)
 
-    def _read_keys(self) -> tuple[SchedulerKey, ...]:
+    def _scheduler_keys(self) -> tuple[SchedulerKey, ...]:
         """The scheduler's keys for speaking with its workers, made at the first start."""
         path = Path(self._environment[KEY_FILE])
-        create_keys(path, RandomIds())
-        return read_keys(path)
+        create_scheduler_keys(path, RandomIds())
+        return read_scheduler_keys(path)
 
     def _write_config(self) -> Settings:
         store = self._data / "store"

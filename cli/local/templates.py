@@ -11,7 +11,7 @@ from core.cluster import ClusterSpec
 from core.containers import ContainerRules
 from core.sandbox import SandboxRules
 from core.timers import AGENT_TIMERS
-from messaging.proofs.key_file import public_text, read_keys
+from messaging.proofs.key_file import public_text, read_scheduler_keys
 
 # The GPUs that are attached to n1 machines, by the name that Google gives them.
 _ACCELERATORS = {
@@ -53,7 +53,11 @@ def metadata(settings: Settings, cluster: ClusterSpec, scheduler_keys: str) -> d
 def scheduler_keys(settings: Settings) -> str:
     """Of the key file, or where they are to be put."""
     path = settings.workers.key_file
-    return public_text(read_keys(Path(path))) if path is not None else "SCHEDULER_PUBLIC_KEYS"
+    return (
+        public_text(read_scheduler_keys(Path(path)))
+        if path is not None
+        else "SCHEDULER_PUBLIC_KEYS"
+    )
 
 
 def labels(settings: Settings, cluster: ClusterSpec) -> dict[str, str]:

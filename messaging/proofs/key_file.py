@@ -22,7 +22,7 @@ def _fault(path: Path, expected: str) -> BadInput:
     return BadInput([Fault(FIELD, str(path), expected)])
 
 
-def read_keys(path: Path) -> tuple[SchedulerKey, ...]:
+def read_scheduler_keys(path: Path) -> tuple[SchedulerKey, ...]:
     """The keys, or BadInput that says what to do."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -49,7 +49,7 @@ def new_key(ids: Ids) -> SchedulerKey:
     return SchedulerKey.from_seeds(ids.seed(), ids.seed())
 
 
-def create_keys(path: Path, ids: Ids) -> bool:
+def create_scheduler_keys(path: Path, ids: Ids) -> bool:
     """A file with one new key, for its owner alone; False: there is a file, which stays as it
     is."""
     try:

@@ -8,19 +8,19 @@ import pytest
 
 from core.errors import BadInput
 from core.ids import RandomIds
-from messaging.proofs.key_file import create_keys, public_text, read_keys
+from messaging.proofs.key_file import create_scheduler_keys, public_text, read_scheduler_keys
 from messaging.proofs.keys import parse_public_keys
 
 
 def test_made_once_and_for_its_owner(tmp_path: Path) -> None:
     """A file that is there stays as it is; its public half is what workers are told."""
     path = tmp_path / "keys"
-    assert create_keys(path, RandomIds())
+    assert create_scheduler_keys(path, RandomIds())
     first = path.read_text()
-    assert not create_keys(path, RandomIds())
+    assert not create_scheduler_keys(path, RandomIds())
     assert path.read_text() == first
     assert path.stat().st_mode & 0o777 == 0o600
-    keys = read_keys(path)
+    keys = read_scheduler_keys(path)
     assert parse_public_keys(public_text(keys)) == tuple(key.public for key in keys)
 
 
@@ -31,7 +31,7 @@ def test_unusable_file_is_named(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     path.chmod(0o600)
     with pytest.raises(BadInput) as caught:
-        read_keys(path)
+        read_scheduler_keys(path)
     assert caught.value.faults[0].field == "workers.key_file"
     assert "short" not in str(caught.value)
 
@@ -39,9 +39,9 @@ def test_unusable_file_is_named(tmp_path: Path, text: str) -> None:
 def test_file_for_others_is_refused(tmp_path: Path) -> None:
     """Also one that a group may read."""
     path = tmp_path / "keys"
-    create_keys(path, RandomIds())
+    create_scheduler_keys(path, RandomIds())
     path.chmod(0o640)
     with pytest.raises(BadInput, match="chmod 600"):
-        read_keys(path)
+        read_scheduler_keys(path)
     with pytest.raises(BadInput, match="zen workers keys create"):
-        read_keys(tmp_path / "none")
+        read_scheduler_keys(tmp_path / "none")
