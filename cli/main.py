@@ -31,6 +31,7 @@ from cli.commands import (
     operate,
     proxy,
     secrets,
+    sessions,
     show,
     sim,
     simulate,
@@ -110,6 +111,7 @@ app.add_typer(tenants.app, name="tenants")
 app.add_typer(access.keys_app, name="keys")
 app.add_typer(access.grants_app, name="grants")
 app.add_typer(access.audit_app, name="audit")
+app.add_typer(sessions.sessions_app, name="sessions")
 app.command()(access.whoami)
 app.command()(login.login)
 app.command()(login.logout)

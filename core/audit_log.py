@@ -33,6 +33,9 @@ class AuditAction(StrEnum):
     KEY_CREATE = "key.create"
     KEY_ROTATE = "key.rotate"
     KEY_REVOKE = "key.revoke"
+    SIGN_IN = "session.sign_in"
+    SIGN_OUT = "session.sign_out"
+    SESSION_REVOKE = "session.revoke"
     GRANT_ADD = "grant.add"
     GRANT_REMOVE = "grant.remove"
     SECRET_SET = "secret.set"  # noqa: S105  # no password

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from datetime import datetime
 
 from core.access import Grant, Scope
@@ -13,8 +12,8 @@ from core.api_keys import ApiKey, principal_of
 from core.audit_log import AuditEntry
 from core.errors import Conflict, NotFound
 from db.audit_rows import AUDIT, INSERT_AUDIT
+from db.audited_changes import AuditedTables
 from db.rows import Row
-from db.store import Connection, PostgresStore
 
 _KEY = (
     "key_id, hash, name, user_id, created_at, created_by, expires_at, revoked_at, last_used_at, "
@@ -57,11 +56,8 @@ INSERT INTO grants (principal, tenant_id, role) VALUES (%s, %s, %s) ON CONFLICT 
 _REMOVE_GRANT = "DELETE FROM grants WHERE (principal, tenant_id, role) = (%s, %s, %s)"
 
 
-class PostgresAccess:
-    """Over the store's connections."""
-
-    def __init__(self, store: PostgresStore) -> None:
-        self._store = store
+class PostgresAccess(AuditedTables):
+    """Keys and grants."""
 
     async def key(self, key_id: str) -> KnownKey | None:
         rows = await self._run(_ONE, (key_id,))
@@ -137,18 +133,6 @@ class PostgresAccess:
             if changed and audited is not None:
                 await connection.execute(INSERT_AUDIT, AUDIT.arrays([audited]))
             return changed
-
-    @asynccontextmanager
-    async def _change(self, audited: AuditEntry | None) -> AsyncIterator[Connection]:
-        """A transaction with its row of the audit log."""
-        async with self._store.connection() as connection, connection.transaction():
-            yield connection
-            if audited is not None:
-                await connection.execute(INSERT_AUDIT, AUDIT.arrays([audited]))
-
-    async def _run(self, query: str, values: Sequence[object]) -> list[Row]:
-        async with self._store.connection() as connection:
-            return await (await connection.execute(query, values)).fetchall()
 
 
 def _key(row: Row) -> ApiKey:

@@ -26,6 +26,7 @@ from db.config_versions import PostgresConfigVersions
 from db.notifications import Listener
 from db.reads import PostgresReads
 from db.secrets import PostgresSecrets
+from db.sessions import PostgresSessions
 from db.store import PostgresStore
 from messaging.mending import mend_subscriptions
 from messaging.proofs.control import SchedulerSigner
@@ -34,7 +35,6 @@ from messaging.proofs.key_file import FIELD, read_scheduler_keys
 from messaging.pubsub import PubSubBus
 from migs.google_compute import open_google
 from migs.own_machines import open_own_machines
-from scheduler.access.people import authenticator_of
 from scheduler.api.caller import TenantReads
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.http.app import create_app, create_metrics_app
@@ -108,19 +108,25 @@ class Production:
         return await mend_subscriptions(self._bus, settings.names, settings.clusters)
 
     def _access(self, audit_log: PostgresAuditLog) -> ApiAccess:
-        store, replica = PostgresAccess(self._store), self.replica
-        people = authenticator_of(store, lambda: replica.settings.access, replica.clock)
-        return ApiAccess(store, people, audit_log)
+        keys, sessions = PostgresAccess(self._store), PostgresSessions(self._store)
+        replica = self.replica
+        return ApiAccess.over(
+            keys, sessions, audit_log, lambda: replica.settings.access, replica.clock, replica.ids
+        )
 
     async def open(self) -> None:
         """Does not wait for the database: readiness tells."""
         await self._store.open()
         self.replica.start()
-        self._key_uses = forever("key uses", self.access.authenticator.remember)
+        self._uses = [
+            forever("key uses", self.access.authenticator.remember),
+            forever("session uses", self.access.sessions.remember),
+        ]
 
     async def close(self) -> None:
         """Hand over first, then let go."""
-        self._key_uses.cancel()
+        for uses in self._uses:
+            uses.cancel()
         await self.replica.stop()
         await self._bus.close()
         for cloud in self._clouds.values():

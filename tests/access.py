@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -9,12 +10,13 @@ from core.access import Grant, Scope
 from core.access_rules import AccessRules
 from core.access_store import KnownKey
 from core.api_keys import ApiKey, key_text, parse_key
+from core.ids import RandomIds
 from core.ports import Clock
 from scheduler.access.owner_key import owner_of
-from scheduler.access.people import authenticator_of
 from scheduler.api.services import ApiAccess
 from sim.memory.access import MemoryAccess
 from sim.memory.audit_log import MemoryAuditLog
+from sim.memory.sessions import MemorySessions
 from sim.memory.store import MemoryStore
 
 MADE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -52,4 +54,7 @@ def owner_only(
     assert parsed is not None
     store = store or MemoryStore(clock)
     access = MemoryAccess([owner_of(parsed, MADE), *keys], store.tables.audit_log)
-    return ApiAccess(access, authenticator_of(access, rules, clock), MemoryAuditLog(store))
+    sessions = MemorySessions(store.tables.audit_log)
+    return ApiAccess.over(
+        access, sessions, MemoryAuditLog(store), rules, clock, RandomIds(random.Random(7))
+    )

@@ -58,6 +58,24 @@ secrets = sa.Table(
     sa.CheckConstraint("tenant_id <> '' AND name <> '' AND version >= 1", "words"),
 )
 
+# Who has signed in with a browser. Only the hash of the cookie's secret.
+sessions = sa.Table(
+    "sessions",
+    metadata,
+    sa.Column("session_id", sa.Text, primary_key=True),
+    sa.Column("hash", sa.LargeBinary, nullable=False),
+    text_column("principal"),
+    time_column("created_at"),
+    time_column("expires_at"),
+    time_column("last_seen_at"),
+    text_column("issuer"),
+    sa.Column("groups", ARRAY(sa.Text), nullable=False, server_default=sa.text("'{}'")),
+    sa.Column("key_hash", sa.LargeBinary, nullable=False),
+    time_column("ended_at", nullable=True),
+    index("ix_sessions_principal", "principal"),
+    sa.CheckConstraint("length(hash) = 32", "hash"),
+)
+
 # Append-only: a trigger lets nobody delete a row, or change more of it than its missing link.
 audit_log = sa.Table(
     "audit_log",

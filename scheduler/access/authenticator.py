@@ -16,6 +16,7 @@ from core.access_store import AccessStore, KnownKey
 from core.api_keys import opens, parse_key
 from core.errors import StoreDown, TooManyRequests, ZenError
 from core.ports import Clock
+from core.sessions import BrowserSession
 
 FRESH_S = 2.0
 """A key that was revoked opens nothing after this long, on every replica."""
@@ -58,6 +59,25 @@ class SignedIn(Protocol):
     def knows(self, token: str) -> bool: ...
     async def by_token(self, token: str) -> Principal: ...
     async def by_iap(self, assertion: str) -> Principal: ...
+    async def by_session(self, session: BrowserSession) -> Principal: ...
+
+
+class OpenSessions(Protocol):
+    """Browsers that come with a cookie."""
+
+    def knows(self, cookie: str) -> bool: ...
+    async def find(self, cookie: str) -> BrowserSession: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a request brings; the first that is there counts."""
+
+    authorization: str | None = None
+    session: str | None = None
+    """The cookie of a browser."""
+    assertion: str | None = None
+    """What Identity-Aware Proxy says."""
 
 
 class Authenticator:
@@ -68,52 +88,80 @@ class Authenticator:
         store: AccessStore,
         clock: Clock,
         people: SignedIn | None = None,
+        sessions: OpenSessions | None = None,
         roles: Callable[[], Roles] = lambda: ROLES,
     ) -> None:
         self._store = store
         self._clock = clock
         self._people = people
+        self._sessions = sessions
         self._roles = roles
         self._cache: OrderedDict[str, _Cached] = OrderedDict()
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._used: set[str] = set()
 
-    async def principal(
-        self, authorization: str | None, address: str, assertion: str | None = None
-    ) -> Principal:
-        """Who sent these headers from this address; Unauthenticated says what to send. `assertion`:
-        what Identity-Aware Proxy says, for those who send nothing else."""
-        if authorization is None and assertion is None:
+    async def principal(self, given: Credentials, address: str) -> Principal:
+        """Who sent these from this address; Unauthenticated says what to send."""
+        if given == Credentials():
             raise Unauthenticated(f"no credentials: {HOW}")
-        presented = "" if authorization is None else _presented(authorization)
+        presented = "" if given.authorization is None else _presented(given.authorization)
         parsed = parse_key(presented)
-        if self._blocked(address) and not self._in_use(presented, parsed):
-            # Keys and tokens in use go on: guesses from a shared address shut nobody else out.
+        if self._blocked(address) and not self._in_use(presented, parsed, given.session):
+            # Keys, tokens and sessions in use go on: guesses from a shared address shut nobody
+            # else out.
             raise self._wait(address)
         try:
-            return await self._by(presented, parsed, assertion)
+            if parsed is not None:
+                key_id, secret = parsed
+                return await self._by_key(key_id, secret)
+            if given.authorization is not None:
+                return await self._by_token(presented)
+            return await self._by_browser(given)
         except Unauthenticated:
             self._failed(address)
             if self._blocked(address):
                 raise self._wait(address) from None
             raise
 
-    def _in_use(self, presented: str, parsed: tuple[str, bytes] | None) -> bool:
+    def _in_use(
+        self, presented: str, parsed: tuple[str, bytes] | None, session: str | None
+    ) -> bool:
         if parsed is not None:
             return parsed[0] in self._cache
-        return self._people is not None and self._people.knows(presented)
-
-    async def _by(
-        self, presented: str, parsed: tuple[str, bytes] | None, assertion: str | None
-    ) -> Principal:
-        if parsed is not None:
-            key_id, secret = parsed
-            return await self._by_key(key_id, secret)
-        if self._people is None or not (presented.count(".") == TOKEN_DOTS or assertion):
-            raise Unauthenticated(f"these credentials are no API key and no token: {HOW}")
         if presented:
-            return await self._people.by_token(presented)
-        return await self._people.by_iap(assertion or "")
+            return self._people is not None and self._people.knows(presented)
+        return self._sessions is not None and self._sessions.knows(session or "")
+
+    async def _by_token(self, presented: str) -> Principal:
+        if self._people is None or presented.count(".") != TOKEN_DOTS:
+            raise Unauthenticated(f"these credentials are no API key and no token: {HOW}")
+        return await self._people.by_token(presented)
+
+    async def _by_browser(self, given: Credentials) -> Principal:
+        """By the cookie; behind Identity-Aware Proxy also without one, or with an old one."""
+        if self._people is None:
+            raise Unauthenticated(f"browsers do not sign in here: {HOW}")
+        if given.session is not None and self._sessions is not None:
+            try:
+                return await self._by_session(await self._sessions.find(given.session))
+            except Unauthenticated:
+                if given.assertion is None:
+                    raise
+        return await self._people.by_iap(given.assertion or "")
+
+    async def _by_session(self, session: BrowserSession) -> Principal:
+        kind, _, name = session.principal.partition(":")
+        if kind != "key":
+            assert self._people is not None, "browsers need people"
+            return await self._people.by_session(session)
+        cached = await self._cached(name)
+        if (
+            cached is None
+            or not opens(cached.known.key, session.key_hash)
+            or cached.known.key.refusal(self._clock.now()) is not None
+        ):
+            raise Unauthenticated("the key of this session counts no more: sign in with another")
+        return cached.principal
 
     async def _by_key(self, key_id: str, presented: bytes) -> Principal:
         cached = await self._cached(key_id)

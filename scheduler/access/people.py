@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from core.access import Grant, Principal, allowed_by
 from core.access_rules import AccessRules
@@ -14,18 +12,18 @@ from core.access_store import AccessStore
 from core.errors import StoreDown
 from core.identity import BadToken, Person, user_id_of
 from core.ports import Clock
+from core.recent import Recent
+from core.sessions import BrowserSession
 from identity.verifier import TokenVerifier
 from scheduler.access.authenticator import (
     FRESH_S,
     KNOWN_MAX,
     STALE_S,
-    Authenticator,
     Unauthenticated,
 )
 
 VERIFIED_S = 60.0
 """A token whose signature was checked is not checked again for this long."""
-V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +37,6 @@ class _Verified:
 class _Granted:
     grants: Sequence[Grant]
     read_at: float
-
-
-class _Recent(Generic[V]):
-    """The last KNOWN_MAX that were put."""
-
-    def __init__(self) -> None:
-        self._items: OrderedDict[object, V] = OrderedDict()
-
-    def get(self, key: object) -> V | None:
-        return self._items.get(key)
-
-    def put(self, key: object, value: V) -> V:
-        self._items[key] = value
-        self._items.move_to_end(key)
-        while len(self._items) > KNOWN_MAX:
-            self._items.popitem(last=False)
-        return value
 
 
 class People:
@@ -72,8 +53,8 @@ class People:
         self.verifier = verifier
         self._rules = rules
         self._clock = clock
-        self._verified: _Recent[_Verified] = _Recent()
-        self._granted: _Recent[_Granted] = _Recent()
+        self._verified: Recent[_Verified] = Recent(KNOWN_MAX)
+        self._granted: Recent[_Granted] = Recent(KNOWN_MAX)
 
     def knows(self, token: str) -> bool:
         """Whether the token was good a while ago."""
@@ -94,6 +75,15 @@ class People:
     async def by_iap(self, assertion: str) -> Principal:
         """Whom Identity-Aware Proxy let through."""
         return await self.principal(await self._checked(self.verifier.iap_identity(assertion)))
+
+    async def by_session(self, session: BrowserSession) -> Principal:
+        """The person who signed in; Unauthenticated if their issuer counts no more."""
+        if session.issuer not in self._rules().issuers:
+            raise Unauthenticated("the issuer of this session counts no more: sign in again")
+        email = session.principal.partition(":")[2]
+        return await self.principal(
+            Person(session.issuer, email, session.groups, session.expires_at)
+        )
 
     async def _checked(self, checking: Awaitable[Person]) -> Person:
         try:
@@ -121,14 +111,6 @@ class People:
                 return known.grants
             raise
         return self._granted.put(key, _Granted(grants, now)).grants
-
-
-def authenticator_of(
-    store: AccessStore, rules: Callable[[], AccessRules], clock: Clock
-) -> Authenticator:
-    """For keys and people alike, under the rules in force."""
-    people = People(store, TokenVerifier(rules, clock), rules, clock)
-    return Authenticator(store, clock, people, lambda: rules().roles)
 
 
 def _name(token: str) -> bytes:

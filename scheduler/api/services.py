@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from config.live import LiveSettings
 from config.settings import ApiSettings
+from core.access_rules import AccessRules
 from core.access_store import AccessStore
 from core.audit_store import AuditLog
 from core.cluster import ClusterSpec
@@ -17,8 +18,12 @@ from core.job import Job
 from core.names import Names
 from core.ports import Clock, Ids, Store
 from core.reads import FleetReads
+from core.sessions import SessionStore
 from core.submission import unknown, unknown_cluster
+from identity.verifier import TokenVerifier
 from scheduler.access.authenticator import Authenticator
+from scheduler.access.people import People
+from scheduler.access.sessions import BrowserSessions
 from scheduler.api.caller import ApiCaller, Stop, TenantReads, caller_of
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.job_meta import JobMetas
@@ -50,6 +55,24 @@ class ApiAccess:
     store: AccessStore
     authenticator: Authenticator
     audit_log: AuditLog
+    people: People
+    sessions: BrowserSessions
+
+    @classmethod
+    def over(
+        cls,
+        store: AccessStore,
+        sessions: SessionStore,
+        audit_log: AuditLog,
+        rules: Callable[[], AccessRules],
+        clock: Clock,
+        ids: Ids,
+    ) -> ApiAccess:
+        """Keys, people and browsers under the rules in force."""
+        people = People(store, TokenVerifier(rules, clock), rules, clock)
+        browsers = BrowserSessions(sessions, rules, clock, ids)
+        authenticator = Authenticator(store, clock, people, browsers, lambda: rules().roles)
+        return cls(store, authenticator, audit_log, people, browsers)
 
 
 @dataclass(frozen=True, slots=True)

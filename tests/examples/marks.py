@@ -27,6 +27,7 @@ SHOWN: Mapping[str, str] = {
     "zen submit --image python:3.12 --memory 16 -- python3 -c 'print(42)'": "pulls an image",
     "zen login": "needs an issuer and a browser; tests/cli/commands/test_login.py runs it",
     "zen login --device": "needs an issuer; tests/cli/commands/test_login.py runs it",
+    "zen sessions revoke SESSION": "needs a browser; tests/e2e/test_revocation.py runs it",
     "zen proxy --listen 127.0.0.1:8081 --key nightly.key": (
         "runs until it is stopped; tests/cli/test_key_proxy.py runs it"
     ),

@@ -39,6 +39,8 @@ from scheduler.api.routes.jobs import REPEAT, JobRoutes
 from scheduler.api.routes.logs import LogRoutes
 from scheduler.api.routes.secrets import SecretRoutes
 from scheduler.api.routes.service import ServiceRoutes
+from scheduler.api.routes.sessions import SessionRoutes
+from scheduler.api.routes.sign_in import SignInRoutes
 from scheduler.api.routes.supply import SupplyRoutes
 from scheduler.api.routes.tenants import TenantRoutes
 from scheduler.api.services import Services
@@ -47,6 +49,7 @@ _log = structlog.get_logger(__name__)
 NATIVE = (
     *(JobRoutes, GroupRoutes, LogRoutes, ArtifactRoutes, CapacityRoutes, SupplyRoutes, CostRoutes),
     *(TenantRoutes, ServiceRoutes, ConfigRoutes, DeadLetterRoutes, AccessRoutes, SecretRoutes),
+    *(SessionRoutes, SignInRoutes),
 )
 _PAGE_HEADERS = {"Content-Security-Policy": PAGE_POLICY}
 COMPATIBLE = (CustomerRoutes, CustomerStatusRoutes, DefinitionRoutes)

@@ -10,8 +10,7 @@ from core.ports import Clock
 from scheduler.access.authenticator import Authenticator, NotAllowed
 from scheduler.api.caller import ApiCaller
 from scheduler.api.http.rate_limit import RateLimit, client_address
-
-IAP_HEADER = "x-goog-iap-jwt-assertion"
+from scheduler.api.http.session_cookie import Cookies, refuse_forged
 
 
 class Gate:
@@ -20,17 +19,17 @@ class Gate:
     def __init__(self, authenticator: Authenticator, api: ApiSettings, clock: Clock) -> None:
         self._authenticator = authenticator
         self._behind_proxy = api.behind_proxy
+        self._cookies = Cookies(api)
         self._rate = RateLimit(api, clock)
 
     async def admit(self, request: Request, right: Right) -> ApiCaller:
         """Unauthenticated, NotAllowed, TooManyRequests, or who calls."""
         address = client_address(request.scope, behind_proxy=self._behind_proxy)
-        headers = request.headers
-        principal = await self._authenticator.principal(
-            headers.get("authorization"), address, headers.get(IAP_HEADER)
-        )
+        given = self._cookies.credentials(request)
+        refuse_forged(request, given)
+        principal = await self._authenticator.principal(given, address)
         self._rate.check(principal.name)
-        if (tenant_id := headers.get(TENANT_HEADER)) is not None:
+        if (tenant_id := request.headers.get(TENANT_HEADER)) is not None:
             principal = principal.within(tenant_id)
         if not principal.may(right):
             raise NotAllowed(

@@ -14,6 +14,7 @@ from scheduler.access.authenticator import (
     FRESH_S,
     STALE_S,
     Authenticator,
+    Credentials,
     Unauthenticated,
 )
 from sim.memory.access import MemoryAccess
@@ -34,7 +35,7 @@ class Door:
         self.authenticator = Authenticator(self.store, self.clock)
 
     async def open(self, header: str | None, address: str = HERE) -> str:
-        return (await self.authenticator.principal(header, address)).name
+        return (await self.authenticator.principal(Credentials(header), address)).name
 
     def later(self, seconds: float) -> None:
         self.clock.at += timedelta(seconds=seconds)

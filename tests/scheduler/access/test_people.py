@@ -16,6 +16,7 @@ from scheduler.access.authenticator import (
     FRESH_S,
     STALE_S,
     Authenticator,
+    Credentials,
     Unauthenticated,
 )
 from scheduler.access.people import VERIFIED_S, People
@@ -70,7 +71,7 @@ def world() -> Iterator[World]:
 async def test_a_token_is_a_bearer(world: World) -> None:
     """And the password of Basic, as a key is."""
     token = world.issuer.token()
-    who = await world.authenticator.principal(f"Bearer {token}", "10.0.0.1")
+    who = await world.authenticator.principal(Credentials(f"Bearer {token}"), "10.0.0.1")
     assert (who.name, who.user_id) == ("user:ada@example.com", "ada_at_example.com")
     assert not who.may(Right.FLEET_READ)
 
@@ -153,20 +154,20 @@ async def test_an_issuer_that_is_down_lets_nobody_new_in(world: World) -> None:
 async def test_wrong_tokens_are_counted_as_guesses(world: World) -> None:
     """As wrong keys are. Tokens in use go on."""
     good = f"Bearer {world.issuer.token()}"
-    await world.authenticator.principal(good, "10.0.0.9")
+    await world.authenticator.principal(Credentials(good), "10.0.0.9")
     for _ in range(FAILURES_MAX):
         with pytest.raises((Unauthenticated, TooManyRequests)):
-            await world.authenticator.principal("Bearer a.b.c", "10.0.0.9")
+            await world.authenticator.principal(Credentials("Bearer a.b.c"), "10.0.0.9")
     other = f"Bearer {world.issuer.token(email='eve@example.com')}"
     for refused in ("Bearer a.b.c", other):
         with pytest.raises(TooManyRequests):
-            await world.authenticator.principal(refused, "10.0.0.9")
-    await world.authenticator.principal(good, "10.0.0.9")
+            await world.authenticator.principal(Credentials(refused), "10.0.0.9")
+    await world.authenticator.principal(Credentials(good), "10.0.0.9")
 
 
 async def test_an_assertion_counts_where_it_is_configured_alone(world: World) -> None:
     """The header alone lets nobody in."""
     with pytest.raises(Unauthenticated, match="iap_audience"):
-        await world.authenticator.principal(None, "10.0.0.1", world.issuer.token())
+        await world.authenticator.principal(Credentials(assertion=world.issuer.token()), "10.0.0.1")
     with pytest.raises(Unauthenticated, match="no credentials"):
-        await world.authenticator.principal(None, "10.0.0.1")
+        await world.authenticator.principal(Credentials(), "10.0.0.1")

@@ -47,7 +47,7 @@ async def test_document_has_every_route_with_errors_and_examples() -> None:
         for status, answer in operation["responses"].items():
             assert answer["description"]
             (content,) = answer["content"].values()
-            if int(status) >= 400:
+            if int(status) >= 400 and int(status) not in endpoint.answers:  # else it is a page
                 assert content["schema"] == {"$ref": "#/components/schemas/ErrorOut"}
             else:
                 assert content["example"]
