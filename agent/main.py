@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,22 +50,24 @@ from agent.state_machine import SPOT_OFF_GRACE_S, AgentMachine
 from core.clock import SystemClock
 from core.errors import BadInput, BusDown, Fault, ZenError
 from core.ids import RandomIds
-from core.messages import GpuReading, VmReadings
+from core.messages import GpuReading, InMessage, VmReadings
 from core.names import Names
+from core.ports import Inbound
 from core.submission import shown
 from core.worker_identity import VmIdentity
 from messaging.proofs.enrolment import make_token
 from messaging.proofs.keys import WorkerKeys, parse_public_keys
 from messaging.proofs.texts import BadKey, from_text
-from messaging.pubsub import PubSubBus, create_control_subscription, delete_subscription
+from messaging.pubsub import PubSubBus
 from stores.base import FileStore, open_store
 
 EXIT_CODES = {ExitKind.SHUT_DOWN: 0, ExitKind.POWER_OFF: 10, ExitKind.PARENT_GONE: 11}
 EXIT_BAD_SETTINGS = 2
 DEFAULT_VM_DIR = "/var/lib/zen"
 RECONNECT_FIRST_S = 0.1
-RECONNECT_MAX_S = 5.0
-CLOSE_TIMEOUT_S = 2.0
+RECONNECT_MAX_S = 1.0
+"""A start waits for us to find our subscription."""
+TELL_EVERY_S = 10.0
 STANDARD_OFF_GRACE_S = 80.0
 """systemd waits 90 s for a service to end before it kills it; Google waits 120 s for systemd."""
 _SYSTEMD = "/run/systemd/system"
@@ -141,58 +143,52 @@ class Agent:
 
     # --- the bus ------------------------------------------------------------------------
 
-    async def _make_subscription(self) -> str:
-        """Patient: a VM may boot while the bus is away. It powers off if that lasts too long."""
-        pause_s = RECONNECT_FIRST_S
-        while True:
-            try:
-                return await create_control_subscription(
-                    self.bus, self.names, self.identity.vm_name, self.identity.boot_nonce
-                )
-            except ZenError as error:
-                self.journal.warning("no control subscription yet", reason=str(error))
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, RECONNECT_MAX_S)
-
     async def _introduce(self) -> None:
-        """Keeps the identity token fresh until the scheduler knows our keys."""
-        while not self.proofs.accepted:
+        """Keeps the identity token fresh while the scheduler may not know our keys."""
+        while True:
             await asyncio.sleep(TOKEN_AGAIN_S)
+            if self.proofs.accepted:
+                continue
             try:
                 self.proofs.token = await _token(self.settings, self.metadata, self.proofs.audience)
             except MetadataDown as error:
                 self.journal.warning("no identity token", reason=str(error))
 
     async def _listen(self) -> None:
+        """The scheduler makes our subscription when it has accepted our READY, and makes it again
+        when we introduce ourselves anew. A VM that waits in vain for it powers itself off as an
+        idle one does."""
+        self.driver.post(Listening())
         ear = Ear(self.driver.post, self.proofs, self.journal)
+        vm_name, boot_nonce = self.identity.vm_name, self.identity.boot_nonce
+        subscription = self.names.control_subscription(vm_name, boot_nonce)
+        loop = asyncio.get_running_loop()
+        pause_s, tell_at = RECONNECT_FIRST_S, loop.time() + TELL_EVERY_S
         while True:
-            subscription = await self._make_subscription()
-            self.driver.post(Listening())
             inbound = self.bus.subscribe(subscription, max_messages=100)
             try:
                 async for batch in inbound.batches():
-                    ours = [message.ack_id for message in batch if ear.take(message)]
-                    others = [m.ack_id for m in batch if m.ack_id not in ours]
-                    with suppress(BusDown):  # they come again, and are known by then
-                        await inbound.ack(ours)
-                        if others:
-                            await inbound.nack(others)
+                    pause_s = RECONNECT_FIRST_S
+                    await self._hear(inbound, ear, batch)
             except ZenError as error:
-                # Somebody removed it, or it expired while the VM was suspended: make it anew.
-                self.journal.warning("control subscription lost", reason=str(error))
+                if loop.time() >= tell_at:
+                    tell_at = loop.time() + TELL_EVERY_S
+                    why = "the scheduler makes it when it has accepted our READY"
+                    self.journal.warning("no control subscription", reason=str(error), hint=why)
+                self.proofs.accepted = False
             await inbound.close()
-            await asyncio.sleep(RECONNECT_FIRST_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RECONNECT_MAX_S)
+
+    async def _hear(self, inbound: Inbound, ear: Ear, batch: Sequence[InMessage]) -> None:
+        ours = [message.ack_id for message in batch if ear.take(message)]
+        others = [m.ack_id for m in batch if m.ack_id not in ours]
+        with suppress(BusDown):  # they come again, and are known by then
+            await inbound.ack(ours)
+            if others:
+                await inbound.nack(others)
 
     async def _leave(self) -> None:
-        subscription = self.names.control_subscription(
-            self.identity.vm_name, self.identity.boot_nonce
-        )
-        try:
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await delete_subscription(self.bus, subscription, timeout_s=CLOSE_TIMEOUT_S)
-        except (ZenError, TimeoutError) as error:
-            # It expires by itself, and the reaper looks for it too.
-            self.journal.warning("control subscription left behind", reason=str(error))
         await self.bus.close()
         await self.store.close()
 

@@ -28,7 +28,7 @@ from rich.table import Table
 
 from bench.house import NAMES, RULES, SPEC, House, MemoryCloud, fresh_database
 from bench.local import ROOT
-from bench.proven import SIGNER, prover
+from bench.proven import SIGNER, MadeSubscriptions, prover
 from bench.report import figure, show
 from config.settings import Settings
 from core.changes import Change, JobMove
@@ -219,6 +219,7 @@ def _replica(
         clock=SystemClock(),
         ids=RandomIds(),
         keys=SIGNER,
+        subscriptions=MadeSubscriptions(),
     )
     return Replica(settings, adapters, Metrics(), "catch-up")
 

@@ -37,7 +37,7 @@ from bench.crowd import NAMES, CrowdSize, fill_queue, renew
 from bench.customers import Customers, submit_for_ever
 from bench.fleet import BenchFleet, FleetPace
 from bench.house import fresh_database
-from bench.proven import SIGNER
+from bench.proven import SIGNER, MadeSubscriptions
 from bench.report import figure, quantile, show, verdict
 from config.settings import ApiSettings, Settings
 from core.changes import AtomicBatch, Committed, Snapshot
@@ -236,7 +236,15 @@ async def measure(
     listener = Listener(url)
     clouds = {"mig": Cloud(lambda _: fleet)}
     adapters = Adapters(
-        store, fleet, clouds, writer.submit, listener.wakeups, clock, RandomIds(), SIGNER
+        store,
+        fleet,
+        clouds,
+        writer.submit,
+        listener.wakeups,
+        clock,
+        RandomIds(),
+        SIGNER,
+        MadeSubscriptions(),
     )
     replica = Replica(settings_for(size), adapters, Metrics(), "bench-leader")
     rows: list[_DecideRow] = []

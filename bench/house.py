@@ -12,7 +12,7 @@ from datetime import datetime
 
 import psycopg
 
-from bench.proven import PROVEN, SIGNER
+from bench.proven import PROVEN, SIGNER, MadeSubscriptions
 from config.live import LiveSettings
 from core.actions import Create, Delete
 from core.changes import AtomicBatch, Change, Committed, JobMove, NewJob, NewVm, Snapshot, VmMove
@@ -36,6 +36,7 @@ from messaging.proofs.control import SEALED
 from migs.manager import MigManager
 from orchestrator.cluster_manager import ClusterManager
 from orchestrator.reconcile.context import Wiring
+from scheduler.cycle.control_subscriptions import ControlSubscriptionCare
 from scheduler.cycle.heartbeat_inbox import Inbox
 from scheduler.cycle.leadership import DatabaseClock, Leadership
 from scheduler.cycle.loop import LoopParts, SchedulerLoop
@@ -198,7 +199,12 @@ class House:
             ids=self.ids,
             clock=self.clock,
             checks=self.checks,
-            admission=WorkerAdmission({}, self.checks, self.inbox.bring),
+            admission=WorkerAdmission(
+                {},
+                self.checks,
+                self.inbox.bring,
+                ControlSubscriptionCare(MadeSubscriptions(), NAMES, self.clock),
+            ),
         )
 
     def _wiring(self) -> Wiring:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 from core.messages import Heartbeat, OutMessage
@@ -29,3 +30,16 @@ def prover(boot_nonce: str) -> HeartbeatProver:
 
 def signed(heartbeat: Heartbeat, names: Names) -> OutMessage:
     return prover(heartbeat.boot_nonce).signed(encode_heartbeat(heartbeat, names))
+
+
+class MadeSubscriptions:
+    """core.ports.ControlSubscriptions for workers that read none."""
+
+    async def make(self, vm_name: str, boot_nonce: str) -> None:
+        pass
+
+    async def remove(self, subscription: str) -> None:
+        pass
+
+    async def all(self) -> Sequence[str]:
+        return ()

@@ -7,16 +7,13 @@ for them on every VM. Batching, lease extension and reconnecting are therefore o
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from datetime import timedelta
 from weakref import WeakSet
 
 import grpc.aio
 from google.api_core import exceptions as google_errors
-from google.protobuf import duration_pb2
 from google.pubsub_v1 import types
 from google.pubsub_v1.services.publisher import PublisherAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
@@ -25,7 +22,6 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncI
 
 from core.errors import BusDown
 from core.messages import OutMessage
-from core.names import BadName, Names
 from messaging.channel import explain, open_channel
 from messaging.errors import ContentRefused
 from messaging.inbound import StreamingInbound
@@ -37,15 +33,7 @@ _MESSAGE_OVERHEAD_BYTES = 64
 _REQUESTS_AT_ONCE = 8
 
 CALL_TIMEOUT_S = 10.0
-CONTROL_EXPIRES_AFTER = timedelta(days=1)
-"""The shortest that Google allows: what a killed VM leaves behind goes away by itself."""
-CONTROL_RETENTION = timedelta(hours=1)
-"""An order older than this was abandoned by its sender long ago."""
 ACK_DEADLINE_S = 60
-SUBSCRIPTION_ID_MAX = 255
-
-_VM_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
-_NONCE = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 
 
 class PubSubBus:
@@ -179,46 +167,6 @@ class PubSubBus:
         return wrapped
 
 
-async def create_control_subscription(
-    bus: PubSubBus,
-    names: Names,
-    vm_name: str,
-    boot_nonce: str,
-    *,
-    timeout_s: float = CALL_TIMEOUT_S,
-) -> str:
-    """The VM's own ear, made at boot; its id. Made twice is made once: the nonce is in the name."""
-    subscription = names.control_subscription(vm_name, boot_nonce)
-    if not _VM_NAME.match(vm_name) or not _NONCE.match(boot_nonce):
-        raise BadName(
-            f"control subscription: got VM {vm_name!r} and boot nonce {boot_nonce!r}, expected "
-            "a VM name (a-z, 0-9, '-', at most 63) and letters and digits"
-        )
-    if len(subscription) > SUBSCRIPTION_ID_MAX:
-        raise BadName(
-            f"subscription {subscription!r} has {len(subscription)} characters, "
-            f"expected at most {SUBSCRIPTION_ID_MAX}"
-        )
-    request = types.Subscription(
-        name=bus.subscription_path(subscription),
-        topic=bus.topic_path(names.control_topic),
-        ack_deadline_seconds=ACK_DEADLINE_S,
-        filter=f'attributes.vm_name = "{vm_name}"',
-        enable_message_ordering=True,
-        message_retention_duration=_duration(CONTROL_RETENTION),
-        expiration_policy=types.ExpirationPolicy(ttl=_duration(CONTROL_EXPIRES_AFTER)),
-    )
-    try:
-        await bus.subscriber.create_subscription(request, retry=None, timeout=timeout_s)
-    except google_errors.AlreadyExists:
-        return subscription
-    except google_errors.NotFound as error:
-        raise explain(error, f"topic {names.control_topic}") from error
-    except google_errors.GoogleAPIError as error:
-        raise explain(error, f"subscription {subscription}") from error
-    return subscription
-
-
 async def delete_subscription(
     bus: PubSubBus, subscription: str, *, timeout_s: float = CALL_TIMEOUT_S
 ) -> bool:
@@ -231,10 +179,6 @@ async def delete_subscription(
     except google_errors.GoogleAPIError as error:
         raise explain(error, f"subscription {subscription}") from error
     return True
-
-
-def _duration(span: timedelta) -> duration_pb2.Duration:
-    return duration_pb2.Duration(seconds=int(span.total_seconds()))
 
 
 def _chunks(messages: Sequence[OutMessage], places: Sequence[int]) -> Iterator[list[int]]:

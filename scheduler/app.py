@@ -28,6 +28,7 @@ from db.reads import PostgresReads
 from db.secrets import PostgresSecrets
 from db.sessions import PostgresSessions
 from db.store import PostgresStore
+from messaging.control_subscriptions import PubSubControlSubscriptions
 from messaging.mending import mend_subscriptions
 from messaging.proofs.control import SchedulerSigner
 from messaging.proofs.enrolment import EnrolmentTokens, enrolment_secret
@@ -84,6 +85,7 @@ class Production:
             wakeups=Listener(settings.database_url).wakeups,
             clock=clock,
             ids=ids,
+            subscriptions=PubSubControlSubscriptions(self._bus, settings.names),
             keys=keys,
             mend=self._mend,
             config=ConfigParts(

@@ -13,14 +13,17 @@ import structlog
 from config.live import LiveSettings
 from config.settings import Settings
 from core.audit_store import AuditLog
+from core.changes import Snapshot
 from core.cluster import RegionSpec
 from core.errors import ZenError
+from core.job import Job
 from core.messages import OutboxRow, OutMessage
-from core.ports import Bus, Clock, Cloud, Ids, Store
+from core.ports import Bus, Clock, Cloud, ControlSubscriptions, Ids, Store
 from messaging.proofs.control import SchedulerSigner
 from migs.manager import MigManager
 from orchestrator.orchestrator import ClusterOrchestrator
 from orchestrator.reconcile.context import Wiring
+from scheduler.cycle.control_subscriptions import ControlSubscriptionCare
 from scheduler.cycle.heartbeat_inbox import Inbox
 from scheduler.cycle.leadership import DatabaseClock, Leadership
 from scheduler.cycle.loop import LoopParts, SchedulerLoop
@@ -62,6 +65,8 @@ class Adapters:
     ids: Ids
     keys: SchedulerSigner
     """The deployment's keys for speaking with workers."""
+    subscriptions: ControlSubscriptions
+    """By which VMs are told what to do."""
     mend: Mend | None = None
     """Makes subscriptions again that were lost; None: nobody can delete them."""
     config: ConfigParts | None = None
@@ -184,10 +189,16 @@ class Replica:
         checks = WorkerChecks(
             self._adapters.keys, self.settings.project, self.metrics.message_refused
         )
-        admission = WorkerAdmission(self._adapters.clouds, checks, inbox.bring)
+        subscriptions = ControlSubscriptionCare(self._adapters.subscriptions, names, self.clock)
+        admission = WorkerAdmission(self._adapters.clouds, checks, inbox.bring, subscriptions)
         books = Bookkeeper(self.store, self.live, self.metrics, self.clock, self._wake)
         recall = Recall(self.store, self.bus, names)
         forecaster = self._forecaster(books)
+
+        def seen(snapshot: Snapshot, moves: Sequence[tuple[Job, Job]]) -> None:
+            forecaster.seen(snapshot, moves)
+            subscriptions.seen(snapshot)
+
         self._loop = SchedulerLoop(
             LoopParts(
                 store=self.store,
@@ -204,7 +215,7 @@ class Replica:
                 admission=admission,
                 budgets=books.standing,
                 guess=self.runtimes.guess,
-                seen=forecaster.seen,
+                seen=seen,
                 recall=recall,
             )
         )
@@ -214,6 +225,7 @@ class Replica:
             forever("relay", relay.run),
             forever("inbox", inbox.fill),
             forever("admission", admission.run),
+            forever("control subscriptions", subscriptions.run),
             forever("recall", recall.run),
             forever("retention", lambda: prune_for_ever(self.store, self.live)),
             forever("budgets", books.watch),

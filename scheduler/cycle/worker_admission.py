@@ -1,5 +1,6 @@
-"""Checks the identity tokens of workers that introduce themselves, beside the cycle: the
-check may have to ask the issuer for its keys, and no cycle waits for that."""
+"""Checks the identity tokens of workers that introduce themselves, and makes the control
+subscriptions of the ones that are who they say. Beside the cycle: the issuer and the bus are asked,
+and no cycle waits for them."""
 
 from __future__ import annotations
 
@@ -10,13 +11,17 @@ from dataclasses import dataclass
 import structlog
 
 from core.cluster import ClusterSpec
-from core.messages import InMessage, Introduction
+from core.errors import ZenError
+from core.messages import Heartbeat, InMessage, Introduction
 from core.ports import Cloud
-from core.worker_identity import IdentityRefused, IdentityUnsure, VmIdentity
+from core.vm import Vm
+from core.worker_identity import IdentityRefused, VmIdentity
+from scheduler.cycle.control_subscriptions import ControlSubscriptionCare
 from scheduler.cycle.worker_checks import WorkerChecks
 
 log = structlog.get_logger("admission")
 WAITING_MAX = 1_000
+AT_ONCE = 8
 UNSURE_S = 1.0
 
 
@@ -24,21 +29,26 @@ UNSURE_S = 1.0
 class Applicant:
     """A heartbeat that waits for what its token proves."""
 
+    vm: Vm
+    heartbeat: Heartbeat
     introduction: Introduction
     pool: str
     message: InMessage
 
 
 class WorkerAdmission:
-    """One token at a time. `back` brings a heartbeat into the next cycle."""
+    """AT_ONCE of them at a time. `back` brings a heartbeat into the next cycle. Its VM is READY in
+    that cycle and may be given work at once, so its subscription is made before."""
 
     def __init__(
         self,
         clouds: Mapping[str, Cloud],
         checks: WorkerChecks,
         back: Callable[[InMessage], None],
+        subscriptions: ControlSubscriptionCare,
     ) -> None:
         self._clouds, self._checks, self._back = clouds, checks, back
+        self._subscriptions = subscriptions
         self._waiting: asyncio.Queue[Applicant] = asyncio.Queue(WAITING_MAX)
 
     def take(
@@ -49,23 +59,36 @@ class WorkerAdmission:
         unjudged = self._checks.unjudged
         taken = []
         for message in messages if unjudged else ():
-            vm, introduction = unjudged.pop(message.message_id, (None, None))
-            spec = clusters.get(vm.cluster) if vm is not None else None
-            if spec is None or introduction is None or self._waiting.full():
+            vm, heartbeat = unjudged.pop(message.message_id, (None, None))
+            if vm is None or heartbeat is None or heartbeat.introduction is None:
                 continue
-            self._waiting.put_nowait(Applicant(introduction, spec.pool, message))
+            spec = clusters.get(vm.cluster)
+            if spec is None or self._waiting.full():
+                continue
+            introduction = heartbeat.introduction
+            self._waiting.put_nowait(Applicant(vm, heartbeat, introduction, spec.pool, message))
             taken.append(message)
         unjudged.clear()
+        for vm_name, boot_nonce in self._checks.unheard.items():
+            self._subscriptions.doubt(vm_name, boot_nonce)
         return taken
 
     async def run(self) -> None:
         """For ever, while we lead."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(self._serve())
+
+    async def _serve(self) -> None:
         while True:
             applicant = await self._waiting.get()
             try:
                 verdict = await self._verdict(applicant)
-            except IdentityUnsure as error:
-                log.warning("identity token not checked", why=str(error))
+                if isinstance(verdict, VmIdentity):
+                    await self._subscribe(applicant, verdict)
+            except ZenError as error:
+                # Nothing is decided: it is looked at again.
+                log.warning("a worker waits", vm=applicant.vm.name, why=str(error))
                 await asyncio.sleep(UNSURE_S)
             else:
                 self._checks.judged(applicant.introduction, verdict)
@@ -77,3 +100,8 @@ class WorkerAdmission:
             return IdentityRefused(f"nobody vouches for machines of pool {applicant.pool}")
         introduction = applicant.introduction
         return await identities.verify(introduction.token, introduction.keys.audience)
+
+    async def _subscribe(self, applicant: Applicant, proven: VmIdentity) -> None:
+        vm, heartbeat = applicant.vm, applicant.heartbeat
+        if self._checks.is_instance(vm, heartbeat, proven):
+            await self._subscriptions.make(vm.name, heartbeat.boot_nonce)

@@ -18,7 +18,7 @@ import structlog
 
 from core.alerts import WORKER_UNPROVEN
 from core.changes import Change
-from core.messages import Canary, InMessage, Introduction
+from core.messages import Canary, Heartbeat, InMessage, Introduction
 from core.vm import Vm
 from core.worker_identity import IdentityRefused, ProvenKeys, VmIdentity, WorkerPublicKeys
 from messaging.proofs.control import SchedulerSigner
@@ -79,8 +79,11 @@ class WorkerChecks:
     project: str
     count: Callable[[str], None] = lambda _: None
     """Told of each refused heartbeat."""
-    unjudged: dict[str, tuple[Vm, Introduction]] = field(default_factory=dict)
+    unjudged: dict[str, tuple[Vm, Heartbeat]] = field(default_factory=dict)
     """Message id → a heartbeat of this cycle whose identity token was not checked yet."""
+    unheard: dict[str, str] = field(default_factory=dict)
+    """VM → boot nonce of workers that are known and still introduce themselves: they have heard
+    nothing from us, perhaps because their control subscription is lost."""
     now: datetime | None = None
     """Of the cycle's snapshot."""
     _unjudged_of: Counter[str] = field(default_factory=Counter)
@@ -95,6 +98,7 @@ class WorkerChecks:
         """A new look at the same or at other mail."""
         self.now = now
         self.unjudged.clear()
+        self.unheard.clear()
         self._unjudged_of.clear()
 
     # --- heartbeats ----------------------------------------------------------------------
@@ -104,7 +108,10 @@ class WorkerChecks:
         known, heartbeat = vm.worker_keys, item.heartbeat
         try:
             if known is not None and vm.boot_nonce == heartbeat.boot_nonce:
-                return self._by_known_keys(known, vm.boot_nonce, item)
+                proven = self._by_known_keys(known, vm.boot_nonce, item)
+                if heartbeat.introduction is not None:
+                    self.unheard[vm.name] = vm.boot_nonce
+                return proven
             if heartbeat.introduction is None:
                 self._refuse(vm, Unproven.NOT_INTRODUCED)
                 return None
@@ -140,9 +147,9 @@ class WorkerChecks:
         check_introduction(public, item.body, item.proof)
         if verdict is None:
             self._unjudged_of[vm.uid] += 1
-            self.unjudged[item.message_id] = (vm, introduction)
+            self.unjudged[item.message_id] = (vm, item.heartbeat)
             return None
-        if not self._is_instance(vm, item, verdict):
+        if not self.is_instance(vm, item.heartbeat, verdict):
             self._refuse(vm, Unproven.OTHER_INSTANCE)
             return None
         if vm.worker_keys is not None and verdict.issued_at <= vm.worker_keys.issued_at:
@@ -150,10 +157,9 @@ class WorkerChecks:
             return None
         return Proven(signed=True, keys=ProvenKeys(public, verdict.issued_at))
 
-    def _is_instance(self, vm: Vm, item: ReceivedHeartbeat, proven: VmIdentity) -> bool:
+    def is_instance(self, vm: Vm, said: Heartbeat, proven: VmIdentity) -> bool:
         """The token is the instance's that the row and the heartbeat name. What Compute said of the
         VM stands in the row."""
-        said = item.heartbeat
         return (
             proven.project == self.project
             and proven.instance_name == vm.name == said.vm_name

@@ -135,6 +135,12 @@ class PretendBroker:
         if found is not None:
             self._topics[found[0]].remove(found[1])
 
+    def has(self, name: str) -> bool:
+        return name in self._by_name
+
+    def subscriptions_of(self, topic: str) -> list[str]:
+        return [subscription.name for subscription in self._topics[topic]]
+
     def subscription(self, name: str) -> PretendSubscription:
         return self._by_name[name][1]
 

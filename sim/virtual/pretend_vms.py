@@ -30,7 +30,7 @@ from sim.virtual.loop import Process, VirtualClock, VirtualLoop
 from sim.virtual.pretend_jobs import ComputeLog, Nature, PretendRunner
 from sim.virtual.trace import Trace
 
-SUBSCRIBE_AGAIN_S = 2.0
+SUBSCRIBE_AGAIN_S = 0.5
 RESTART_S = 3.0
 CLOCKS_WRONG_S = 300.0
 TOKEN_AGAIN_S = 600.0
@@ -124,8 +124,6 @@ class AgentBoot:
         if self._runner is not None:
             self._runner.close()
         self._site.broker.cut_off.discard(self.process.name)
-        subscription = self._site.names.control_subscription(self.info.name, self.nonce)
-        self._site.broker.drop_subscription(subscription)
 
     async def _live(self) -> None:
         site, info = self._site, self.info
@@ -179,14 +177,12 @@ class AgentBoot:
 
     async def _listen(self, bus: MemoryBus, ear: Ear) -> None:
         assert self._driver is not None
-        broker, name = self._site.broker, self.info.name
-        while not broker.reachable(self.process):  # noqa: ASYNC110  # the real one polls too
-            await asyncio.sleep(SUBSCRIBE_AGAIN_S)
-        subscription = self._site.names.control_subscription(name, self.nonce)
-        topic = self._site.names.control_topic
-        broker.add_subscription(subscription, topic, {"vm_name": name}, ordered=True)
         self._driver.post(ReadingsTaken(VmReadings(self._gpus)))
         self._driver.post(Listening())
+        broker = self._site.broker
+        subscription = self._site.names.control_subscription(self.info.name, self.nonce)
+        while not (broker.reachable(self.process) and broker.has(subscription)):  # noqa: ASYNC110
+            await asyncio.sleep(SUBSCRIBE_AGAIN_S)  # the scheduler makes it; the real one polls too
         inbound = bus.subscribe(subscription, max_messages=100)
         async for batch in inbound.batches():
             for message in batch:

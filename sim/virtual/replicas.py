@@ -29,6 +29,7 @@ from sim.virtual.bus import GRID_S, MemoryBus, MemoryInbound, PretendBroker
 from sim.virtual.checkers import Checkers
 from sim.virtual.compute import CloudInTime, VirtualCompute
 from sim.virtual.config import Paper
+from sim.virtual.control_subscriptions import MemoryControlSubscriptions
 from sim.virtual.loop import Process, VirtualClock, VirtualLoop
 from sim.virtual.trace import Trace
 
@@ -171,6 +172,9 @@ class Host:
             wakeups=self._news,
             clock=self.clock,
             ids=RandomIds(random.Random(f"{ground.dice.random()}/{self.name}")),
+            subscriptions=MemoryControlSubscriptions(
+                ground.broker, process, ground.settings.names, ground.dice
+            ),
             keys=ground.keys,
             config=ground.paper.parts(self.door) if ground.paper is not None else None,
         )

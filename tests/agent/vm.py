@@ -20,6 +20,7 @@ from core.names import Names
 from core.worker_identity import WorkerPublicKeys
 from localbus.server import LocalBus
 from messaging.codec import decode_heartbeat, encode_control
+from messaging.control_subscriptions import PubSubControlSubscriptions
 from messaging.proofs.control import SEAL_TO
 from messaging.proofs.texts import to_text
 from messaging.pubsub import PubSubBus
@@ -123,6 +124,7 @@ class Scheduler:
         self._data_dir = data_dir
         self.heartbeats: list[Heartbeat] = []
         self._keys: dict[str, WorkerPublicKeys] = {}
+        self._subscriptions = PubSubControlSubscriptions(bus, NAMES)
         self._sent = 0
         self._news = asyncio.Condition()
 
@@ -134,6 +136,8 @@ class Scheduler:
                 assert not isinstance(heartbeat, Canary)
                 if heartbeat.introduction is not None:
                     self._keys[heartbeat.boot_nonce] = heartbeat.introduction.keys
+                    with suppress(BusDown):  # the worker introduces itself again
+                        await self._subscriptions.make(heartbeat.vm_name, heartbeat.boot_nonce)
                 self.heartbeats.append(heartbeat)
             with suppress(BusDown):  # it went away meanwhile: these come again
                 await inbound.ack([message.ack_id for message in batch])

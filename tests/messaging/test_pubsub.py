@@ -14,14 +14,15 @@ from google.pubsub_v1 import types
 from core.clock import SystemClock
 from core.errors import BusDown
 from core.messages import DrainVm, Heartbeat, HeartbeatStatus, InMessage, OutMessage
-from core.names import BadName, Names
+from core.names import Names
 from core.ports import Bus, Inbound
 from localbus.server import LocalBus
 from messaging import inbound as inbound_module
 from messaging import pubsub
 from messaging.codec import decode_control, decode_heartbeat, encode_control, encode_heartbeat
+from messaging.control_subscriptions import PubSubControlSubscriptions
 from messaging.errors import BusRefused
-from messaging.pubsub import PubSubBus, create_control_subscription, delete_subscription
+from messaging.pubsub import PubSubBus
 from messaging.topics import apply_pubsub
 
 pytestmark = pytest.mark.slow
@@ -168,7 +169,8 @@ async def test_one_key_stays_in_order_over_many_requests(
 ) -> None:
     """Concurrent publishes, each cut into several requests, keep the order of their key."""
     monkeypatch.setattr(pubsub, "PUBLISH_MESSAGES_MAX", 7)
-    ear = await create_control_subscription(bus, NAMES, VM, "n1")
+    await PubSubControlSubscriptions(bus, NAMES).make(VM, "n1")
+    ear = NAMES.control_subscription(VM, "n1")
     reader = Reader(bus.subscribe(ear))
     drains = [
         encode_control(DrainVm(VM, "n1", reason=f"{number:03}"), NAMES) for number in range(90)
@@ -349,53 +351,3 @@ async def test_closed_bus_refuses() -> None:
     await bus.close()
     with pytest.raises(BusDown, match="closed"):
         await bus.publish(words("x"), 1)
-
-
-# --- control subscriptions --------------------------------------------------------------
-
-
-async def test_control_subscription_hears_its_own_vm_only(bus: PubSubBus) -> None:
-    """Of the messages for two VMs, each VM's subscription delivers its own."""
-    ear = await create_control_subscription(bus, NAMES, VM, "n1")
-    reader = Reader(bus.subscribe(ear))
-    orders = [
-        encode_control(DrainVm(vm, "n1", reason=f"{number}"), NAMES)
-        for number in range(5)
-        for vm in (OTHER_VM, VM)
-    ]
-    await bus.publish(orders, 5)
-    got = await reader.take(5)
-    assert [decode_control(message) for message in got] == [
-        DrainVm(VM, "n1", reason=f"{number}") for number in range(5)
-    ]
-
-
-async def test_control_subscription_is_made_once_and_deleted_once(bus: PubSubBus) -> None:
-    """Making it again gives the same id; deleting it again says that it was gone."""
-    made = await create_control_subscription(bus, NAMES, VM, "n1")
-    assert made == f"pipeline-zen-jobs-control-{VM}-n1"
-    assert await create_control_subscription(bus, NAMES, VM, "n1") == made
-    assert await delete_subscription(bus, made) is True
-    assert await delete_subscription(bus, made) is False
-
-
-@pytest.mark.parametrize(
-    ("vm", "nonce"), [('a" OR "b', "n"), ("", "n"), (VM, ""), (VM, "n/1"), ("v" * 64, "n")]
-)
-async def test_control_subscription_refuses_bad_names(bus: PubSubBus, vm: str, nonce: str) -> None:
-    """A name that would break the filter or the id is refused before any call."""
-    with pytest.raises(BadName, match="control subscription"):
-        await create_control_subscription(bus, NAMES, vm, nonce)
-
-
-async def test_control_subscription_refuses_long_ids(bus: PubSubBus) -> None:
-    """An id longer than Pub/Sub allows is refused with its length."""
-    with pytest.raises(BadName, match="at most 255"):
-        await create_control_subscription(bus, Names("p" * 240), VM, "n1")
-
-
-async def test_control_subscription_needs_its_topic(server: LocalBus) -> None:
-    """Without the control topic the agent is told what to run."""
-    async with PubSubBus("empty", emulator_host=server.grpc_address) as bus:
-        with pytest.raises(BusRefused, match=f"{NAMES.control_topic}.*zen infra apply"):
-            await create_control_subscription(bus, NAMES, VM, "n1")

@@ -91,6 +91,12 @@ async def test_a_token_that_names_no_machine_is_refused(rig: GoogleRig) -> None:
     assert isinstance(await rig.tokens.verify(token, AUDIENCE), IdentityRefused)
 
 
+async def test_a_vm_of_another_project_is_refused(rig: GoogleRig) -> None:
+    """Google signs for everybody's VMs."""
+    token = await rig.issue(VM, AUDIENCE, project="somebody-else")
+    assert isinstance(await rig.tokens.verify(token, AUDIENCE), IdentityRefused)
+
+
 ODD: list[dict[str, Any]] = [
     {"iss": "https://evil.example"},
     {"iss": None},

@@ -82,8 +82,9 @@ class Desk:
         apply_heartbeats(self.plan, heartbeats, self.checks.check)
 
     def judge(self, verdict: VmIdentity | IdentityRefused) -> None:
-        for _, introduction in self.checks.unjudged.values():
-            self.checks.judged(introduction, verdict)
+        for _, heartbeat in self.checks.unjudged.values():
+            assert heartbeat.introduction is not None
+            self.checks.judged(heartbeat.introduction, verdict)
 
     def _encode(self, message: Control) -> OutMessage:
         return OutMessage("control", b"")
