@@ -113,16 +113,11 @@ def places_for(order: StartJob, vm_dir: Path, store: FileStore) -> AttemptDirect
     they survive the attempt there, but not the VM."""
     spec = order.spec
     # The members of a gang write one checkpoint together.
-    key = job_key("checkpoints", spec.tenant_id, spec.user_id, gang_id(order))
+    key = job_key("checkpoints", spec.tenant_id, spec.user_id, order.job_name)
     return AttemptDirectories(
         base=vm_dir / "jobs" / quoted(order.lease_id),
         checkpoints=store.directory(key) or vm_dir / key,
     )
-
-
-def gang_id(order: StartJob) -> str:
-    """The job that people know: a member's own id has its rank at the end."""
-    return order.spec.job_id.removesuffix(f".{order.rank}") if order.rank else order.spec.job_id
 
 
 def argv_for(order: StartJob) -> list[str]:
@@ -168,7 +163,7 @@ def _rendezvous(order: StartJob) -> dict[str, str]:
         "PET_NPROC_PER_NODE": str(max(1, len(order.slots))),
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": f"{host}:{port}",
-        "PET_RDZV_ID": gang_id(order),
+        "PET_RDZV_ID": order.job_name,
         # Without it each host guesses by its name whether it is the first one.
         "PET_RDZV_CONF": f"is_host={int(order.rank == 0)}",
     }
@@ -178,7 +173,7 @@ def size_words(order: StartJob, size: Size) -> dict[str, object]:
     """What the size file says."""
     ranks = [peer.rank for peer in size.members]
     return {
-        "job_id": gang_id(order),
+        "job_id": order.job_name,
         "generation": size.generation,
         "world_size": len(ranks),
         "min": size.least,
@@ -220,7 +215,7 @@ def _facts(order: StartJob, places: AttemptDirectories, seen: AttemptDirectories
         "ZEN_CLUSTER": order.cluster,
         "ZEN_REGION": order.region,
         "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in order.gpus),
-        "ZEN_GANG_ID": gang_id(order),
+        "ZEN_GANG_ID": order.job_name,
         "ZEN_RANK": str(order.rank),
         "ZEN_WORLD_SIZE": str(order.world_size),
         "ZEN_LEADER_ADDRESS": order.leader_address or f"{host}:{port}",

@@ -161,6 +161,15 @@ class StartJob:
     """Claim it, but run nothing before GoJob: the other members of its gang must be there."""
     size: Size | None = None
     """Of an elastic job."""
+    user_draw: int = 0
+    """Which of the users for jobs it runs as, where jobs have users of their own: the same for all
+    members and attempts of a job, on whatever VM. 0: the VM draws."""
+
+    @property
+    def job_name(self) -> str:
+        """The job that people know: a member's own id has its rank at the end."""
+        job_id = self.spec.job_id
+        return job_id.removesuffix(f".{self.rank}") if self.rank else job_id
 
     @property
     def gpus(self) -> tuple[int, ...]:

@@ -177,6 +177,8 @@ def _start_body(start: StartJob) -> dict[str, object]:
     body |= {"resume": start.resume, "barrier": start.barrier, **words}
     if start.size is not None:
         body |= {"size": _size_body(start.size), "resize_signal": signal}
+    if start.user_draw:
+        body |= {"user_draw": start.user_draw}
     return {**body, "spec_version": 2}
 
 
@@ -197,6 +199,7 @@ def _start(data: bytes, vm_name: str, boot_nonce: str) -> StartJob:
         resume=body.resume,
         barrier=body.barrier,
         size=_size(body.size) if body.size is not None else None,
+        user_draw=body.user_draw,
     )
 
 

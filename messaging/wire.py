@@ -127,6 +127,7 @@ class WireStart(Struct):
     resume: bool = False
     barrier: bool = False
     size: WireSize | None = None
+    user_draw: Count = 0
     spec_version: Count = 2
 
 

@@ -232,6 +232,10 @@ class Replica:
             forever("costs", books.settle),
             forever("forecasts", forecaster.run),
         ]
+        return [*tasks, *self._optional_tasks()], orchestrator
+
+    def _optional_tasks(self) -> list[asyncio.Task[None]]:
+        tasks, names = [], self.settings.names
         if self._adapters.mend is not None:
             read = (names.heartbeat_subscription, names.submit_subscription)
             watch = SubscriptionWatch(
@@ -240,7 +244,7 @@ class Replica:
             tasks.append(forever("subscriptions", watch.run))
         if self._adapters.audit_log is not None:
             tasks.append(forever("audit", partial(link_for_ever, self._adapters.audit_log)))
-        return tasks, orchestrator
+        return tasks
 
     def _forecaster(self, books: Bookkeeper) -> Forecaster:
         return Forecaster(

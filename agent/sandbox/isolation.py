@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 import os
 import platform
@@ -15,10 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.environment import AttemptDirectories, gang_id
+from agent.environment import AttemptDirectories
 from agent.sandbox.cgroups import Cgroups, Group, find_cgroups
 from agent.sandbox.metadata_wall import close_metadata_server
 from core.ids import RandomIds
+from core.job_users import draw_user, job_identity
 from core.messages import StartJob
 from core.sandbox import SHARED_DIRECTORY, SandboxRules
 from stores.base import quoted
@@ -58,12 +58,11 @@ class Isolation:
     def user_for(self, order: StartJob) -> int | None:
         """The user of the lease, until it is released; None: the agent's own. The members of a gang
         and the attempts of a job have the same one, because they share checkpoints; on one VM no
-        two jobs have."""
+        two jobs have. The scheduler draws it, so that it is the same on all VMs."""
         if not self.uid_key:
             return None
-        spec = order.spec
-        job = "\0".join((spec.tenant_id, spec.user_id, gang_id(order)))
-        drawn = int.from_bytes(hmac.digest(self.uid_key, job.encode(), "sha256"), "big")
+        job = job_identity(order)
+        drawn = order.user_draw or draw_user(self.uid_key, order)
         taken = {uid for uid, other in self._users.values() if other != job}
         for step in range(len(taken) + 1):
             uid = self.rules.uid_first + (drawn + step) % self.rules.uid_count

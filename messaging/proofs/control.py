@@ -17,7 +17,7 @@ from core.worker_identity import KEY_BYTES
 from messaging.errors import ContentRefused
 from messaging.proofs.heartbeats import PROOF, BadProof, ProofFault
 from messaging.proofs.keys import SchedulerKey, SchedulerPublicKey, WorkerKeys
-from messaging.proofs.sealing import NotForUs, seal, unseal
+from messaging.proofs.sealing import NotForUs, derive, seal, unseal
 from messaging.proofs.texts import BadKey, from_text, to_text
 
 SEAL_TO = "seal_to"
@@ -29,6 +29,7 @@ NUMBER_CHARS_MAX = 19
 NUMBERS_KEPT = 1000
 _SIGNED = "c1"
 _CONTROL_CONTEXT = b"zen control 1"
+_USERS_CONTEXT = b"zen users of jobs 1"
 _CANARY_CONTEXT = b"zen canary 1\0"
 _BOUND = ("vm_name", "kind", "boot_nonce", NUMBER, SEALED)
 
@@ -48,11 +49,16 @@ class SchedulerSigner:
     worker looks for the one that it knows."""
 
     keys: tuple[SchedulerKey, ...]
+    user_secret: bytes = field(init=False, repr=False)
+    """Draws the users of jobs (core/job_users.py)."""
     _named: tuple[tuple[str, SchedulerKey], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         named = tuple((key.public.key_id, key) for key in self.keys)
         object.__setattr__(self, "_named", named)
+        # The oldest key, which stays while others come: jobs keep their users for longer.
+        seed = self.keys[0].sealing.private_bytes_raw()
+        object.__setattr__(self, "user_secret", derive(seed, _USERS_CONTEXT))
 
     def control(self, row: OutboxRow, seed: bytes) -> OutMessage:
         """A control message as it is published. ContentRefused: a start that nobody could open."""

@@ -38,7 +38,7 @@ def left_over(
 
 
 @dataclass(slots=True)
-class Made:
+class KnownSubscription:
     """When it was made or found to be there, and how long that is believed."""
 
     at: float
@@ -50,7 +50,7 @@ class ControlSubscriptionCare:
 
     def __init__(self, port: ControlSubscriptions, names: Names, clock: Clock) -> None:
         self._port, self._names, self._clock = port, names, clock
-        self._made: dict[str, Made] = {}
+        self._made: dict[str, KnownSubscription] = {}
         self._snapshot: Snapshot | None = None
         self._wanted: frozenset[str] = frozenset()
         self._doubted: dict[str, tuple[str, str]] = {}
@@ -70,7 +70,7 @@ class ControlSubscriptionCare:
         # A worker that idles and has never heard from us doubts for ever: ever more seldom.
         steady = known is not None and now - known.at < 2 * LIST_S
         longer_s = min(2 * known.believed_s, LIST_S) if known is not None and steady else LOOK_S
-        self._made[name] = Made(now, longer_s)
+        self._made[name] = KnownSubscription(now, longer_s)
         if len(self._made) > MADE_MAX:
             del self._made[next(iter(self._made))]
 

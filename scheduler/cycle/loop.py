@@ -15,6 +15,7 @@ from core.alerts import FLEET_SILENT
 from core.changes import AtomicBatch, Change, DeadLetter, Snapshot
 from core.errors import BusDown, StoreDown, TermPassed
 from core.job import Job
+from core.job_users import draw_user
 from core.messages import Canary, Control, InMessage, KeepWarm, OutMessage, StartJob
 from core.ports import Bus, Clock, Ids, Store
 from core.queueing import Ask
@@ -337,6 +338,9 @@ class SchedulerLoop:
     def _encode(self, message: Control, plan: PlanBuilder) -> OutMessage:
         """For the outbox: a start says there for whom it will be sealed."""
         names = self._settings.names
+        if isinstance(message, StartJob):
+            secret = self._parts.checks.signer.user_secret
+            message = replace(message, user_draw=draw_user(secret, message))
         out = encode_for(message, names, self._rules.v1_clusters)
         if not isinstance(message, StartJob) or out.topic != names.control_topic:
             return out

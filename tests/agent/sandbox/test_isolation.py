@@ -147,6 +147,16 @@ def test_users() -> None:
     assert Isolation().user_for(first) is None
 
 
+def test_the_scheduler_draws_the_user() -> None:
+    """The members of a gang have the same user on all VMs, whatever the VMs' own keys are."""
+    first = replace(order_for("x"), user_draw=12_345)
+    member = replace(first, lease_id="c", rank=1, spec=replace(first.spec, job_id="j1.1"))
+    rules = SandboxRules()
+    keys = (b"a", b"b")
+    users = [Isolation(rules, key).user_for(each) for key in keys for each in (first, member)]
+    assert set(users) == {rules.uid_first + 12_345}
+
+
 async def test_checkpoints_change_hands(rig: RunnerRig) -> None:
     """What an attempt on another VM left belongs to the next one; links are not followed."""
     kept = rig.root / "store/checkpoints/acme/u1/j1"
