@@ -1,4 +1,4 @@
-"""A real stack that the attacks share."""
+"""A real stack that the attacks share, and those who attack it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.agent.conftest import podman  # noqa: F401  # a fixture
+from tests.attacks.intruders import Intruder, intruders
 from tests.e2e.stack import Stack, stack
 
 
@@ -15,3 +16,15 @@ def up() -> Iterator[Stack]:
     """What `zen up` starts, in a directory of its own."""
     with stack() as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def all_intruders(up: Stack) -> dict[str, Intruder]:
+    """Keys that the owner gave away."""
+    return intruders(up)
+
+
+@pytest.fixture
+def intruder(all_intruders: dict[str, Intruder], who: str) -> Intruder:
+    """The one that the test names by `who`."""
+    return all_intruders[who]
