@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from cli.reference import alerts, commands, configuration, events, job_fields, metrics, rest
+from cli.reference import access, alerts, commands, configuration, events, job_fields, metrics, rest
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "cli.md": commands.page,
     "rest.md": rest.page,
+    "access.md": access.page,
     "jobs.md": job_fields.page,
     "configuration.md": configuration.page,
     "metrics.md": metrics.page,

@@ -24,7 +24,7 @@ with the shapes of all answers: `/openapi.json` for tools, `/docs` for people.
 def page() -> str:
     """The whole page."""
     parts = [_HEAD, "## Errors\n", _errors()]
-    tagged = sorted(_endpoints(), key=lambda endpoint: endpoint.tag.startswith("compatible"))
+    tagged = sorted(all_endpoints(), key=lambda endpoint: endpoint.tag.startswith("compatible"))
     order = {endpoint.tag: n for n, endpoint in reversed(list(enumerate(tagged)))}
     tagged.sort(key=lambda endpoint: order[endpoint.tag])
     for tag, rows in groupby(tagged, key=lambda endpoint: endpoint.tag):
@@ -33,7 +33,7 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _endpoints() -> list[Endpoint]:
+def all_endpoints() -> list[Endpoint]:
     """The rows alone: nobody calls their handlers here, so they stand on nothing."""
     from core.clock import SystemClock
     from scheduler.api.http.app import endpoints

@@ -20,9 +20,9 @@ STOP_BODY = Body(
         "type": "object",
         "additionalProperties": False,
         "properties": {
-            "reason": {"type": "string", "maxLength": REASON_CHARS_MAX},
+            "reason": {"type": ["string", "null"], "maxLength": REASON_CHARS_MAX},
             "by": {
-                "type": "string",
+                "type": ["string", "null"],
                 "maxLength": BY_CHARS_MAX,
                 "description": "For whom, if the key has the scope on-behalf-of; else ignored.",
             },

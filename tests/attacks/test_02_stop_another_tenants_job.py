@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.attacks.intruders import VICTIM, WATCHING, Intruder, refused
+from tests.attacks.intruders import VICTIM, WATCHING, Intruder, needs_tenants, refused
 from tests.e2e.stack import Stack
 
 pytestmark = pytest.mark.slow
@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def running(up: Stack) -> Iterator[str]:
     """A job that runs until the tests are done."""
+    needs_tenants()
     job, release = up.submit_held(tenant_id=VICTIM, group="crew")
     up.wait(job, "RUNNING")
     yield job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.attacks.intruders import OTHER, VICTIM, WATCHING, Intruder, refused
+from tests.attacks.intruders import OTHER, VICTIM, WATCHING, Intruder, needs_tenants, refused
 from tests.e2e.stack import Stack
 
 pytestmark = pytest.mark.slow
@@ -31,6 +31,7 @@ def test_no_job_of_the_tenant_is_made(up: Stack, intruder: Intruder) -> None:
 @pytest.mark.parametrize("who", ["member of another tenant"])
 def test_the_user_is_the_keys(up: Stack, intruder: Intruder) -> None:
     """A name in the body is refused without the scope on-behalf-of; without one it is the key's."""
+    needs_tenants()
     with intruder.calls(up) as line:
         forged = line.post("/api/v1/jobs", json={"command": ["true"], "user_id": "boss"})
         plain = line.post("/api/v1/jobs", json={"command": ["true"]})

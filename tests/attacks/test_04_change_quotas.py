@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("who", WATCHING)
 def test_settings_stay(up: Stack, intruder: Intruder) -> None:
-    """Neither another tenant's nor one's own: quotas are the admin's."""
+    """Neither another tenant's nor the caller's: quotas are the admin's."""
     with owner(up) as line:
         set_up = line.patch(f"/api/v1/tenants/{VICTIM}", json={"weight": 3})
         assert set_up.status_code in (200, 201), set_up.text

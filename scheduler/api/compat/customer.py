@@ -132,7 +132,7 @@ _IDS: Mapping[str, object] = {"type": "array", "items": {"type": "string"}, "max
 _QUESTION = {
     "type": "object",
     "required": ["job_ids"],
-    "properties": {"user_id": {"type": "string"}, "job_ids": _IDS},
+    "properties": {"user_id": {"type": ["string", "null"]}, "job_ids": _IDS},
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from core.access import Right
 from core.errors import ZenError
@@ -22,7 +22,7 @@ from scheduler.api.compat.definition import DefinitionRoutes
 from scheduler.api.compat.status import CustomerStatusRoutes
 from scheduler.api.http.browser_checks import Front
 from scheduler.api.http.docs_page import render as render_page
-from scheduler.api.http.endpoint import Endpoint, routes
+from scheduler.api.http.endpoint import Endpoint, reply, routes
 from scheduler.api.http.gate import Gate
 from scheduler.api.http.middleware import Edge
 from scheduler.api.http.openapi import document
@@ -62,14 +62,11 @@ def create_app(services: Services) -> FastAPI:
     table = endpoints(services)
     # Slashes are not redirected: a POST that is answered 307 loses its body in many clients.
     # FastAPI's own pages load their scripts from elsewhere: blank on a laptop without network.
-    app = FastAPI(
-        openapi_url="/openapi.json", docs_url=None, redoc_url=None, redirect_slashes=False
-    )
-    # In front of the documentation's own routes: a submission is matched first.
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     gate = Gate(services.access.authenticator, services.api, services.clock)
     app.router.routes[:0] = routes(table, gate)
     app.openapi = _cached(table, services.version)  # type: ignore[method-assign]
-    app.router.routes.append(Route("/docs", _docs_page(app, gate), include_in_schema=False))
+    app.router.routes += _documentation(app, gate)
     app.add_exception_handler(ZenError, _on_zen_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_middleware(Edge, ids=services.ids, api=services.api, clock=services.clock)
@@ -101,12 +98,18 @@ def endpoints(services: Services) -> list[Endpoint]:
     return [row for subject in (*NATIVE, *COMPATIBLE) for row in subject(services).endpoints()]
 
 
-def _docs_page(app: FastAPI, gate: Gate) -> Callable[[Request], Awaitable[Response]]:
+def _documentation(app: FastAPI, gate: Gate) -> list[BaseRoute]:
+    """What the service says of itself, to callers alone."""
+
     async def page(request: Request) -> Response:
         await gate.admit(request, Right.FLEET_READ)
         return HTMLResponse(render_page(app.openapi()), headers=_PAGE_HEADERS)
 
-    return page
+    async def openapi(request: Request) -> Response:
+        await gate.admit(request, Right.FLEET_READ)
+        return reply(app.openapi())
+
+    return [Route("/docs", page), Route("/openapi.json", openapi)]
 
 
 def _cached(table: list[Endpoint], version: str) -> Callable[[], dict[str, Any]]:

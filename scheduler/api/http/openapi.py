@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
+from core.names import JOB_ID
+from core.secret_references import SECRET_NAME
 from scheduler.api.examples import example_of, requests
 from scheduler.api.http.endpoint import Body, Endpoint, ResponseDoc
 from scheduler.api.http.params import Param
@@ -30,6 +32,29 @@ _ERRORS: Mapping[int, str] = {
     500: "Our fault; the log has it under the request id.",
     503: "Not at the moment; try again after Retry-After seconds.",
 }
+_KEYS: Mapping[str, object] = {
+    "key": {"type": "http", "scheme": "bearer", "description": "An API key: zen_<id>_<secret>."},
+    "password": {
+        "type": "http",
+        "scheme": "basic",
+        "description": "The same key as the password, with any name: for older clients.",
+    },
+}
+
+
+def _matching(pattern: re.Pattern[str]) -> Mapping[str, object]:
+    """Texts that match from their first to their last character, as OpenAPI says it."""
+    return {"type": "string", "pattern": f"^{pattern.pattern.removesuffix(chr(92) + 'Z')}$"}
+
+
+_TEXT: Mapping[str, object] = {"type": "string", "minLength": 1}
+_IN_PATHS: Mapping[str, Mapping[str, object]] = {
+    **dict.fromkeys(("job_id", "user_id", "group", "tenant_id"), _matching(JOB_ID)),
+    "letter_id": {**_TEXT, "maxLength": 256},
+    "name": _matching(SECRET_NAME),
+    "version": {"type": "string", "pattern": "^[0-9]{1,9}$"},
+}
+"""What a word of a path may be, where the service checks more than that it is there."""
 Json = dict[str, object]
 
 
@@ -46,7 +71,11 @@ def document(endpoints: Sequence[Endpoint], version: str) -> Json:
             "description": "Finds GPUs across regions, runs jobs on them, gives the GPUs back.",
         },
         "paths": paths,
-        "components": {"schemas": _schemas(endpoints), "headers": {REQUEST_ID: _request_id()}},
+        "components": {
+            "schemas": _schemas(endpoints),
+            "headers": {REQUEST_ID: _request_id()},
+            "securitySchemes": _KEYS,
+        },
     }
 
 
@@ -56,6 +85,7 @@ def _operation(endpoint: Endpoint) -> Json:
         "operationId": f"{endpoint.method.lower()}_{words}",
         "summary": endpoint.summary,
         "tags": [endpoint.tag],
+        "security": [{name: []} for name in _KEYS] if endpoint.right is not None else [],
         "parameters": _parameters(endpoint),
         "responses": {
             **{str(status): _answer(answer) for status, answer in endpoint.answers.items()},
@@ -69,7 +99,7 @@ def _operation(endpoint: Endpoint) -> Json:
 
 def _parameters(endpoint: Endpoint) -> list[Json]:
     in_path: list[Json] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        {"name": name, "in": "path", "required": True, "schema": _IN_PATHS.get(name, _TEXT)}
         for name in _PATH_WORD.findall(endpoint.path)
     ]
     in_headers: list[Json] = [

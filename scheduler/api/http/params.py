@@ -41,6 +41,8 @@ class Param:
         one: dict[str, object] = {"type": kinds[self.kind]}
         if self.words:
             one["enum"] = list(self.words)
+        elif self.kind == "text":
+            one |= {"minLength": 0 if self.blank else 1, "maxLength": TEXT_CHARS_MAX}
         if self.kind in ("whole", "number"):
             one |= {"minimum": self.low, "maximum": self.high}
         if self.default is not None:

@@ -31,7 +31,7 @@ PRINCIPALS = ("key:", "user:", "group:")
 _TEXT = {"type": "string"}
 _ROLES_DOC = f"{', '.join(ROLES)}, or one of access.roles of the configuration"
 _ROLE = {"type": "string", "pattern": f"^{ROLE_NAME}$", "description": _ROLES_DOC}
-_EXPIRES = {"type": "number", "exclusiveMinimum": 0, "maximum": EXPIRES_MAX_S}
+_EXPIRES = {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": EXPIRES_MAX_S}
 _KEY_FIELDS: Mapping[str, object] = {
     "name": {**_TEXT, "maxLength": NAME_CHARS_MAX},
     "user_id": _TEXT,
