@@ -23,7 +23,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf,required=false \
 FROM ${BASE_IMAGE}@${BASE_DIGEST}
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1
 # A new volume takes the owner of the directory that it is mounted over.
-RUN useradd --create-home --uid 10001 zen && mkdir -p /data/store /data/keys && chown -R zen /data
+RUN useradd --create-home --uid 10001 zen && mkdir -p /data/store /data/keys /data/public && chown -R zen /data
 WORKDIR /app
 COPY --from=build /venv /venv
 COPY . .

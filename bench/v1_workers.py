@@ -126,7 +126,7 @@ def v1_stack(
         changes = {
             "timers": dict(timers),
             "clusters": {
-                name: {"worker": "v1", "vm_max": most, "vm_min": 0}
+                name: {"worker": "v1", "trusted_tenants_only": True, "vm_max": most, "vm_min": 0}
                 for name, most in CLUSTERS.items()
             },
         }

@@ -40,6 +40,7 @@ from cli.commands import (
     tenants,
     up,
     whatif,
+    workers,
 )
 from cli.output.printing import clean
 from cli.paths import PROGRAM, WITH_TESTS
@@ -117,6 +118,7 @@ app.command()(login.login)
 app.command()(login.logout)
 app.command()(proxy.proxy)
 app.add_typer(secrets.app, name="secrets")
+app.add_typer(workers.app, name="workers")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(sim.app, name="sim")
 app.add_typer(config_versions.app, name="config")

@@ -60,7 +60,7 @@ def _check_gpu_types(document: Document, catalogue: _Catalogue) -> None:
 
 
 _AS_GIVEN = (
-    *("machine_type", "spot", "drain", "worker", "pool", "share"),
+    *("machine_type", "spot", "drain", "worker", "trusted_tenants_only", "pool", "share"),
     *("share_between_tenants", "idle_timeout_s", "flex_start_wait_s"),
 )
 
@@ -116,6 +116,8 @@ class _Reader:
             self._refuse(_WITHOUT_GPUS)
         if given.get("worker") == "v1":
             self._refuse(_V1)
+            if not given.get("trusted_tenants_only"):
+                self._fault("false with worker v1", _TRUSTED, "trusted_tenants_only")
         if given.get("flex_start_wait_s") is not None:
             self._refuse(_FLEX_START, " with flex_start_wait_s")
         vm_min, vm_max = given.get("vm_min"), given.get("vm_max")
@@ -225,6 +227,9 @@ _V1 = {
     "pool": "mig: v1 workers delete their VMs",
 }
 """What workers cannot do that run one job and delete their VM."""
+_TRUSTED = (
+    "true, if every tenant of the cluster trusts the others: v1 workers cannot prove who they are"
+)
 _WITHOUT_GPUS = {
     "share": "false: a VM without GPUs runs one job at a time",
     "worker": "v2: v1 workers run on VMs with GPUs",

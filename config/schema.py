@@ -218,6 +218,14 @@ _CLUSTER_KEYS: Sequence[Key] = (
         "by themselves and delete their VM (docs/internals/compatibility.md).",
     ),
     Key(
+        "clusters.*.trusted_tenants_only",
+        FLAG,
+        False,
+        "Must be true for `worker: v1`: such workers cannot prove who they are, so every process "
+        "that may use the bus (on VMs, and in jobs of v1 workers) can speak for them, read their "
+        "jobs' start messages and end their jobs (docs/operator/secure.md).",
+    ),
+    Key(
         "clusters.*.pool",
         choice(*CLOUDS),
         "mig",

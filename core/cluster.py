@@ -56,6 +56,8 @@ class ClusterSpec:
     drain: bool = False
     """Takes no new jobs and is given back as its jobs end; its limits are zero then."""
     worker: WorkerKind = "v2"
+    trusted_tenants_only: bool = False
+    """Its workers cannot prove who they are (v1): for tenants that trust each other."""
     pool: str = "mig"
     """Where its VMs come from: a key of CLOUDS."""
     gpu_memory_gb: int = 0

@@ -56,6 +56,14 @@ def serve(
     state_dir: Annotated[
         str, typer.Option("--state-dir", metavar="DIR", help="For its VMs.")
     ] = "/tmp/zen-cloud",  # noqa: S108  # a default for containers, where it is private
+    scheduler_keys: Annotated[
+        Path | None,
+        typer.Option(
+            "--scheduler-keys",
+            metavar="FILE",
+            help="What zen workers keys show prints. Default: from workers.key_file.",
+        ),
+    ] = None,
 ) -> None:
     """Runs a pretend cloud of its own for a configuration, in the foreground.
 
@@ -68,13 +76,14 @@ def serve(
     from cli.commands.operate import load
     from cli.local.config import this_machine
     from cli.local.pretend_cloud import build_world
-    from cli.local.templates import scheduler_keys
+    from cli.local.templates import scheduler_keys as keys_of
 
     directory = Path(state_dir)
     directory.mkdir(parents=True, exist_ok=True)
     world = directory / "world.json"
     settings = load(config)
-    words = build_world(settings, this_machine().vms, scheduler_keys(settings))
+    public = scheduler_keys.read_text("utf-8").strip() if scheduler_keys else keys_of(settings)
+    words = build_world(settings, this_machine().vms, public)
     world.write_text(json.dumps(words, indent=1), encoding="utf-8")
     options = ["--world", str(world), "--state-dir", state_dir, "--host", host, "--port", str(port)]
     os.execv(sys.executable, [sys.executable, "-m", "sim", *options])  # noqa: S606  # we become it

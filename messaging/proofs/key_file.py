@@ -61,6 +61,19 @@ def create_scheduler_keys(path: Path, ids: Ids) -> bool:
     return True
 
 
+def add_scheduler_key(path: Path, ids: Ids) -> tuple[SchedulerKey, ...]:
+    """One more key at the end of the file, which is made if there is none. BadInput if it is full.
+    Workers use the first key of their template: the order in the file says when that changes."""
+    if create_scheduler_keys(path, ids):
+        return read_scheduler_keys(path)
+    keys = read_scheduler_keys(path)
+    if len(keys) == SCHEDULER_KEYS_MAX:
+        raise _fault(path, f"fewer than {SCHEDULER_KEYS_MAX} keys: take one out that is not in use")
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"{new_key(ids).text}\n")
+    return read_scheduler_keys(path)
+
+
 def public_text(keys: tuple[SchedulerKey, ...]) -> str:
     """For the instance template: what workers know of the keys."""
     return " ".join(key.public.text for key in keys)

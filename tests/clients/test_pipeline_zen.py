@@ -33,7 +33,12 @@ def stack() -> Iterator[Stack]:
     with tempfile.TemporaryDirectory(prefix="zen-e2e-") as directory:
         config = small_config(Path(directory) / "zen.yaml")
         words = yaml.safe_load(config.read_text())
-        v1 = {**words["clusters"][CLUSTER], "worker": "v1", "regions": ["us-central1"]}
+        v1 = {
+            **words["clusters"][CLUSTER],
+            "worker": "v1",
+            "trusted_tenants_only": True,
+            "regions": ["us-central1"],
+        }
         words["clusters"] = {CLUSTER: v1}
         words["v1_results_url"] = f"file://{directory}/results-{{multi_region}}"
         config.write_text(yaml.safe_dump(words))

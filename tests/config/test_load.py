@@ -419,7 +419,9 @@ def test_shared_vms_and_health(write: Write) -> None:
     settings = load_settings(write(shared), {})
     assert settings.cluster("1xl4").share
     assert (settings.rules.health.gpu_hot_c, settings.rules.health.failures) == (70, 0)
-    (fault,) = faults_of(write(MINIMAL + "    share: true\n    worker: v1\n"))
+    (fault,) = faults_of(
+        write(MINIMAL + "    share: true\n    worker: v1\n    trusted_tenants_only: true\n")
+    )
     assert "share: got true, expected false: a v1 worker runs one job" in fault
 
 
@@ -452,7 +454,7 @@ def test_vms_that_come_together(write: Write, more: str, fault: str) -> None:
 )
 def test_what_v1_workers_cannot_do(write: Write, more: str, fault: str) -> None:
     """They run one job and delete their VM: nothing is kept warm and nothing shared."""
-    v1 = MINIMAL.replace("vm_max: 3", "vm_max: 3\n    worker: v1")
+    v1 = MINIMAL.replace("vm_max: 3", "vm_max: 3\n    worker: v1\n    trusted_tenants_only: true")
     assert load_settings(write(v1), {}).cluster("1xl4").worker == "v1"
     (found,) = faults_of(write(v1.replace("worker: v1", f"worker: v1\n    {more}")))
     assert fault in found

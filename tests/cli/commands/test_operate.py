@@ -341,7 +341,7 @@ def test_templates_of_v1_workers_say_what_they_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ZEN_V1_METADATA is on the VMs of v1 clusters and no others; nonsense is refused."""
-    changes = {"clusters": {"1xl4": {"worker": "v1", "vm_min": 0}}}
+    changes = {"clusters": {"1xl4": {"worker": "v1", "trusted_tenants_only": True, "vm_min": 0}}}
     cap = vm_cap(10_000, 2)
     settings = write_config(tmp_path / "zen.yaml", None, tmp_path, cap, changes)
     monkeypatch.setenv("ZEN_V1_METADATA", "PZ_ENV=dev,OTHER=a=b")

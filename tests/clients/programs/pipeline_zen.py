@@ -131,7 +131,7 @@ def _config(scratch: Path) -> Path:
     target = scratch / "v1.yaml"
     words = yaml.safe_load(DEFAULT_PATH.read_text(encoding="utf-8"))
     del words["timers"]
-    place = {"worker": "v1", "vm_max": 4, "regions": ["us-central1"]}
+    place = {"worker": "v1", "trusted_tenants_only": True, "vm_max": 4, "regions": ["us-central1"]}
     words["project"] = PROJECT
     words["v1_results_url"] = f"file://{scratch}/results/{BUCKET}-{{multi_region}}"
     words["clusters"] = {CLUSTER: {**words["clusters"][CLUSTER], **place}}

@@ -167,7 +167,13 @@ async def test_an_edit_is_applied_once_and_by_all(house: House) -> None:
         ("", "project"),
         (MINIMAL.replace("some-project", "some-other-project"), "restart the service"),
         (MINIMAL + "timers: {self_stop_after_s: 40}\n", "instance templates"),
-        (MINIMAL.replace("vm_max: 3", "vm_max: 3\n    worker: v1\n    share: true"), "one job"),
+        (
+            MINIMAL.replace(
+                "vm_max: 3",
+                "vm_max: 3\n    worker: v1\n    trusted_tenants_only: true\n    share: true",
+            ),
+            "one job",
+        ),
     ],
 )
 async def test_a_bad_edit_changes_nothing(house: House, bad: str, word: str) -> None:
