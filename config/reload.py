@@ -29,7 +29,7 @@ from core.timers import AGENT_TIMERS
 PROCESS_KEYS: Final = (
     *("database_url", "pubsub_host", "compute_url", "identity_certs_url", "log_level"),
     "secrets.key_file",
-    "workers.key_file",
+    *("workers.key_file", "workers.service_account"),
     *(key.path for key in KEYS if key.path.startswith("api.")),
 )
 """Of one process: recorded, so that one without a readable file finds them, but never compared."""

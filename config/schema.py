@@ -35,6 +35,7 @@ from config.value_types import (
     PROJECT,
     REGION_NAME,
     SECONDS,
+    SERVICE_ACCOUNT,
     STORE,
     TENANT_NAME,
     TLS,
@@ -406,7 +407,10 @@ DECLARED: Final[dict[str, tuple[type, dict[str, ValueType]]]] = {
     ),
     "sandbox": (SandboxRules, {name: whole(*bounds) for name, bounds in BOUNDS.items()}),
     "secrets": (SecretSettings, {"key_file": optional(FILE_PATH)}),
-    "workers": (WorkerSettings, {"key_file": optional(FILE_PATH)}),
+    "workers": (
+        WorkerSettings,
+        {"key_file": optional(FILE_PATH), "service_account": optional(SERVICE_ACCOUNT)},
+    ),
 }
 """Section → the class whose fields are its keys, with defaults and meanings, and their types."""
 

@@ -84,6 +84,10 @@ class WorkerSettings:
     """The file of the scheduler's private keys, the same on every replica and readable for its
     owner alone (`zen workers keys create`). Workers find the public keys in their instance
     template. `zen up` makes one."""
+    service_account: str | None = None
+    """The service account of the VMs. The scheduler lets it read each control subscription that it
+    makes, so that VMs need no right to read subscriptions of the project. Null: that right is
+    theirs already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,10 @@ HOST_PORT = text("host:port, e.g. 127.0.0.1:8085", r"[^\s:/]+:[0-9]{1,5}")
 URL = text("a URL, e.g. http://127.0.0.1:8090", r"https?://[^\s/]+(/\S*)?")
 POSTGRES = text("a URL, e.g. postgresql://user@host:5432/zen", r"postgres(ql)?://\S*")
 STORE = text("file:///directory or gs://bucket/prefix", r"file:///\S*|gs://[a-z0-9]\S*")
+SERVICE_ACCOUNT = text(
+    "a service account, e.g. zen-vms@my-project.iam.gserviceaccount.com",
+    r"[a-z0-9][a-z0-9-]{2,62}@[a-z0-9.:-]+\.gserviceaccount\.com",
+)
 HOST = text("a host name or an address", r"[^\s/]+")
 
 # --- names that people choose, by the path of what they name ----------------------------

@@ -21,6 +21,7 @@ EXPIRES_AFTER = timedelta(days=1)
 RETENTION = timedelta(hours=1)
 """An order older than this was abandoned by its sender long ago."""
 ID_CHARS_MAX = 255
+READER_ROLE = "roles/pubsub.subscriber"
 PAGE = 1000
 PAGES_MAX = 20
 """20,000 subscriptions, twice what a project may have."""
@@ -30,10 +31,11 @@ _NONCE = re.compile(r"[A-Za-z0-9]{1,64}\Z")
 
 
 class PubSubControlSubscriptions:
-    """core.ports.ControlSubscriptions over Pub/Sub."""
+    """core.ports.ControlSubscriptions over Pub/Sub. `reader`: the service account of the VMs, if
+    they may read nothing but what they are let read here."""
 
-    def __init__(self, bus: PubSubBus, names: Names) -> None:
-        self._bus, self._names = bus, names
+    def __init__(self, bus: PubSubBus, names: Names, reader: str | None = None) -> None:
+        self._bus, self._names, self._reader = bus, names, reader
 
     async def make(self, vm_name: str, boot_nonce: str) -> None:
         """Made twice is made once: the nonce is in the name."""
@@ -52,11 +54,25 @@ class PubSubControlSubscriptions:
                 request, retry=None, timeout=CALL_TIMEOUT_S
             )
         except google_errors.AlreadyExists:
-            return
+            pass  # a leader before us has made it, and may have come no further
         except google_errors.NotFound as error:
             raise explain(error, f"topic {self._names.control_topic}") from error
         except google_errors.GoogleAPIError as error:
             raise explain(error, f"subscription {subscription}") from error
+        if self._reader is not None:
+            await self._let_read(subscription, self._reader)
+
+    async def _let_read(self, subscription: str, reader: str) -> None:
+        """Nobody else has a right on it of its own: the policy is new, or the same as before."""
+        binding = {"role": READER_ROLE, "members": [f"serviceAccount:{reader}"]}
+        request = {
+            "resource": self._bus.subscription_path(subscription),
+            "policy": {"bindings": [binding]},
+        }
+        try:
+            await self._bus.subscriber.set_iam_policy(request, retry=None, timeout=CALL_TIMEOUT_S)
+        except google_errors.GoogleAPIError as error:
+            raise explain(error, f"policy of subscription {subscription}") from error
 
     async def remove(self, subscription: str) -> None:
         """Removed twice is removed once."""

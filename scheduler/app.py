@@ -85,7 +85,9 @@ class Production:
             wakeups=Listener(settings.database_url).wakeups,
             clock=clock,
             ids=ids,
-            subscriptions=PubSubControlSubscriptions(self._bus, settings.names),
+            subscriptions=PubSubControlSubscriptions(
+                self._bus, settings.names, settings.workers.service_account
+            ),
             keys=keys,
             mend=self._mend,
             config=ConfigParts(

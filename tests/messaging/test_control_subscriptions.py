@@ -64,6 +64,18 @@ async def test_a_vm_hears_what_is_for_it_alone(
     await inbound.close()
 
 
+async def test_vms_are_let_read_it(bus: PubSubBus) -> None:
+    """Where their account may read nothing else: also if a leader died before it came to that."""
+    name = bus.subscription_path(NAMES.control_subscription(VM, "n1"))
+    await PubSubControlSubscriptions(bus, NAMES).make(VM, "n1")
+    account = "zen-vms@proj.iam.gserviceaccount.com"
+    await PubSubControlSubscriptions(bus, NAMES, account).make(VM, "n1")
+    policy = await bus.subscriber.get_iam_policy({"resource": name})
+    assert [(each.role, list(each.members)) for each in policy.bindings] == [
+        ("roles/pubsub.subscriber", [f"serviceAccount:{account}"])
+    ]
+
+
 async def test_many_are_listed_page_by_page(
     port: PubSubControlSubscriptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
