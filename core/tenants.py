@@ -20,6 +20,7 @@ from core.job_fields import JobSpec, Option, Said
 from core.queueing import PRIORITY_CAPS, PRIORITY_HIGHEST
 
 DEFAULT_TENANT = "default"
+OTHERS_JOB = "of another tenant"
 HOLDS = frozenset({*LEASED, JobStatus.PROVISIONING})
 """A job in one of these counts against its tenant's quota."""
 Amounts = dict[str, float]
@@ -362,3 +363,8 @@ def budgets_of(
                 base.warn_at,
             )
     return found
+
+
+def told_name(name: str, tenant_id: str, reader: str) -> str:
+    """A job's name in a text that tenant `reader` sees: jobs of other tenants have none there."""
+    return name if tenant_id == reader else OTHERS_JOB

@@ -22,6 +22,7 @@ from core.job import WAITING, Job, JobStatus, S
 from core.job_fields import JobSpec
 from core.queueing import QueueRule, class_of
 from core.region_blocks import RegionBlock
+from core.tenants import told_name
 from core.vm import Vm
 from core.waits import NOTES_PER_CYCLE, WaitKind, WaitNote, fold_key
 from scheduler.admission.admit import Admission, has_a_region
@@ -150,8 +151,10 @@ def _reservation(job: Job, at: Situation) -> str | None:
         return None
     if any(member.uid == job.uid for member in held_room.gang):
         return f"has a reservation: enough GPUs are expected to be free at about {start:%H:%M} UTC"
+    first = held_room.gang[0].spec
+    name = told_name(first.job_id, first.tenant_id, job.spec.tenant_id)
     return (
-        f"waits behind the reservation of job {held_room.gang[0].spec.job_id} until about "
+        f"waits behind the reservation of job {name} until about "
         f"{start:%H:%M} UTC; one that is predicted to end before passes it"
     )
 

@@ -17,6 +17,7 @@ from core.job import WAITING, E, Job, S, by_gang
 from core.job_steps import EventFacts
 from core.ports import Ids
 from core.region_blocks import RegionBlock
+from core.tenants import told_name
 from scheduler.placement.elastic_growth import Stretch, grow, worth
 from scheduler.placement.gang import ask_to_yield
 from scheduler.placement.gang_placement import blocked_regions, stands_in_for
@@ -294,7 +295,7 @@ def shrink(
                 continue
             served.add(gang[0].uid)
             for member in preemptible:
-                ask_to_yield(plan, member, f"gives its VM to job {gang[0].spec.job_id}")
+                ask_to_yield(plan, member, f"gives its VM to job {_named(gang[0], member)}")
     return served
 
 
@@ -314,8 +315,13 @@ def even_out(plan: PlanBuilder, spec: ClusterSpec, jobs: Sequence[Bending], room
         over = (stretch.least - fair[job.leader.uid]) // stretch.each
         for member in job.extra[: max(0, over)]:
             if member.started_at is not None and member.started_at <= since:
-                reason = f"gives its VM to job {poor.spec.job_id}, which gains more by it"
+                reason = f"gives its VM to job {_named(poor, member)}, which gains more by it"
                 ask_to_yield(plan, member, reason)
+
+
+def _named(job: Job, reader: Job) -> str:
+    """The job, as the timeline of the other one may name it."""
+    return told_name(job.spec.job_id, job.spec.tenant_id, reader.spec.tenant_id)
 
 
 def _kept(job: Bending) -> int:

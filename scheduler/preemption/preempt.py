@@ -18,7 +18,7 @@ from core.changes import JobNote
 from core.cluster import ClusterSpec
 from core.job import E, Job, S, TimelineEntry, by_gang
 from core.queueing import PriorityClass, QueueRule, class_of, due_at
-from core.tenants import Tenant
+from core.tenants import Tenant, told_name
 from core.waits import WaitKind, WaitNote
 from scheduler.admission.admit import Admission
 from scheduler.placement.elastic import Bending, look_at
@@ -380,7 +380,7 @@ class Round:
                         E.PREEMPTION_ASKED,
                         words,
                         tell=preemption_message(plan, job, words),
-                        made_room_for=wants.name,
+                        made_room_for=told_name(wants.name, wants.tenant, runs.tenant),
                         unsaved_s=round(runs.unsaved_s),
                     )
                 del self._running[runs.uid]
@@ -429,41 +429,44 @@ def fairer_by(shares: Shares) -> Fairer:
 
 def _receipt(first: Job, found: PreemptionResult, latest: datetime, now: datetime) -> TimelineEntry:
     """For the timeline of the job that others are preempted for, by `latest`."""
+    mine = first.spec.tenant_id
+    names = [told_name(runs.name, runs.tenant, mine) for runs in found.victims]
     return TimelineEntry(
         at=now,
         event="room_made",
         from_status=first.status,
         to_status=first.status,
         attempt=first.attempt,
-        reason=_winner_words(found, latest),
-        data={"victims": [runs.name for runs in found.victims]},
+        reason=_winner_words(names, found, latest),
+        data={"victims": names},
         dedup_key=f"room-{first.attempt}-{now.timestamp():.0f}",
     )
 
 
 def _victim_words(wants: Wants, runs: Runs) -> str:
-    """For the timeline of a preempted job."""
+    """For the timeline of a preempted job: its tenant reads it, and may know of its own jobs."""
+    name = told_name(wants.name, wants.tenant, runs.tenant)
     if runs.tier == SPARE:
-        return f"gives its VM to job {wants.name}"
+        return f"gives its VM to job {name}"
     if runs.tier < wants.tier:
         mine, theirs = PriorityClass(wants.tier).name.lower(), PriorityClass(runs.tier).name.lower()
         why = f"class {mine} goes before {theirs}"
     elif runs.tenant == wants.tenant:
         why = "it is due first"
     else:
-        why = f"tenant {wants.tenant} has had less of its share than {runs.tenant}"
+        why = f"its tenant has had less of its share than {runs.tenant}"
     return (
-        f"gives {_gpus_words(runs.gpus)} to job {wants.name}: {why}; SIGTERM sent, what it does "
+        f"gives {_gpus_words(runs.gpus)} to job {name}: {why}; SIGTERM sent, what it does "
         f"not save now is lost ({runs.unsaved_s:.0f} s since its last checkpoint); it waits again, "
         "its budgets untouched"
     )
 
 
-def _winner_words(found: PreemptionResult, latest: datetime) -> str:
+def _winner_words(names: Sequence[str], found: PreemptionResult, latest: datetime) -> str:
     """For the timeline of the job that they are preempted for."""
-    names = ", ".join(sorted(runs.name for runs in found.victims))
+    victims = ", ".join(f"job {name}" for name in sorted(names))
     return (
-        f"{names} give{'s' * (len(found.victims) == 1)} {_gpus_words(found.freed)} to it, by "
+        f"{victims} give{'s' * (len(found.victims) == 1)} {_gpus_words(found.freed)} to it, by "
         f"{latest:%H:%M:%S} UTC at the latest; at most {found.lost_gpu_s:.0f} GPU-seconds of work "
         "are lost"
     )

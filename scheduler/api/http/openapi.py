@@ -106,22 +106,28 @@ def _parameters(endpoint: Endpoint) -> list[Json]:
         {"name": name, "in": "header", "description": doc, "schema": {"type": "string"}}
         for name, doc in endpoint.headers.items()
     ]
-    return in_path + [_parameter(param) for param in endpoint.params] + in_headers
+    return in_path + [_parameter(p, endpoint) for p in endpoint.params] + in_headers
 
 
-def _parameter(param: Param) -> Json:
+def _parameter(param: Param, endpoint: Endpoint) -> Json:
+    schema = param.schema()
+    if endpoint.lenient:  # an empty value is none
+        schema = {"anyOf": [schema, {"const": ""}]}
     return {
         "name": param.name,
         "in": "query",
         "required": False,
         "description": param.doc,
-        "schema": param.schema(),
+        "schema": schema,
     }
 
 
 def _body(body: Body) -> Json:
     shown = {name: {"value": value} for name, value in requests(body.examples).items()}
-    words = {"schema": dict(body.schema), "examples": shown}
+    schema = dict(body.schema)
+    if not body.required:  # null is none
+        schema = {"anyOf": [schema, {"type": "null"}]}
+    words = {"schema": schema, "examples": shown}
     content = dict.fromkeys((JSON, *body.content_types), words)
     return {"required": body.required, "content": content}
 

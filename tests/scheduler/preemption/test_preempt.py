@@ -54,13 +54,30 @@ def test_both_timelines_hold_the_receipt() -> None:
     changes = [change for batch in plan.batches for change in batch]
     (note,) = [change for change in changes if isinstance(change, JobNote)]
     assert (note.uid, note.entry.event) == ("now", "room_made")
-    assert note.entry.reason.startswith("old-0 gives 1 GPU to it, by 12:01:")
+    assert note.entry.reason.startswith("job old-0 gives 1 GPU to it, by 12:01:")
     (moved,) = [c for c in changes if isinstance(c, JobMove) and c.after.uid == "old-0"]
     words = moved.entries[0].reason
     assert words.startswith("gives 1 GPU to job now: class urgent goes before low")
     assert "60 s since its last checkpoint" in words
     assert moved.entries[0].data["made_room_for"] == "now"
     assert world.reasons["now"] == "waits for the places of jobs that are preempted or end"
+
+
+def test_another_tenants_job_has_no_name_in_a_timeline() -> None:
+    """Neither of the two tenants learns the other's name or what its jobs are called."""
+    world = World(cluster("1xl4", vm_max=1), acme=Tenant("acme"), rival=Tenant("rival"))
+    world.waits("merger", LOW, tenant_id="acme")
+    world.run("merger", world.vm("vm-0"))
+    world.waits("takeover", URGENT, tenant_id="rival")
+    plan = world.cycle()
+    changes = [change for batch in plan.batches for change in batch]
+    (note,) = [change for change in changes if isinstance(change, JobNote)]
+    (moved,) = [c for c in changes if isinstance(c, JobMove) and c.after.uid == "merger"]
+    winner, victim = note.entry, moved.entries[0]
+    assert winner.reason.startswith("job of another tenant gives 1 GPU to it")
+    assert victim.reason.startswith("gives 1 GPU to job of another tenant: class urgent goes")
+    assert "merger" not in f"{winner.reason} {winner.data}"
+    assert "takeover" not in f"{victim.reason} {victim.data}"
 
 
 def test_nobody_is_asked_twice_for_the_same_need() -> None:

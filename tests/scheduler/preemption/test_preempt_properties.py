@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from core.changes import JobNote
+from core.changes import JobMove, JobNote
+from core.job import S
 from core.queueing import class_of
 from core.tenants import Tenant
 from scheduler.plan_builder import PlanBuilder
@@ -103,6 +104,11 @@ def _receipts(plan: PlanBuilder) -> Iterable[tuple[str, list[str]]]:
     for batch in plan.batches:
         for change in batch:
             if isinstance(change, JobNote) and change.entry.event == "room_made":
-                victims = change.entry.data["victims"]
-                assert isinstance(victims, list)
-                yield change.uid, victims
+                yield (
+                    change.uid,
+                    [
+                        move.after.uid
+                        for move in batch
+                        if isinstance(move, JobMove) and move.after.status is S.PREEMPTING
+                    ],
+                )
