@@ -132,13 +132,14 @@ def environment_for(
     places: AttemptDirectories,
     ours: Mapping[str, str],
     seen: AttemptDirectories | None = None,
+    person: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """A clean base, then the job's own variables, then the ones that are ours to set. `seen`: of a
     job with a user of its own, the places by the names that it knows; its home is where it
-    works."""
+    works, or that of the `person` it runs as."""
     base = _DEFAULTS | {name: ours[name] for name in _PASSED_ON if name in ours}
     if seen is not None:
-        base |= {"HOME": str(seen.work), "USER": "job", "LOGNAME": "job"}
+        base |= person or {"HOME": str(seen.work), "USER": "job", "LOGNAME": "job"}
     seen = seen or places
     base["TMPDIR"] = str(seen.temporary)
     return {**base, **_rendezvous(order), **order.spec.environment, **_facts(order, places, seen)}

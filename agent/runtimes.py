@@ -83,20 +83,21 @@ class Processes:
         if not argv:
             raise CannotStart(127, "the job has no command")
         isolation, spec = self._isolation, order.spec
-        uid = isolation.user_for(order)
+        uid, account = isolation.user_for(order), isolation.account_of(order)
         places.make(owner=uid, shared=order.on_several_vms)
         if isolation.mounts is not None:
             places.close()
         seen = isolation.seen(places) if uid is not None else None
+        person = account.variables if account is not None else None
         group = isolation.group_for(order)
         if group is not None:
             self._groups[order.lease_id] = group
         limited = group is not None and group.limits_memory
         return {
             "argv": argv,
-            "env": environment_for(order, places, self._environment, seen),
+            "env": environment_for(order, places, self._environment, seen, person),
             "cwd": spec.working_dir or str((seen or places).work),
-            "box": isolation.box(uid, places),
+            "box": isolation.box(uid, places, account),
             "leave": [str(path / "cgroup.procs") for path in group.leave] if group else [],
             "memory_max": 0 if limited else (spec.memory_mb or 0) * 1024**2,
         }

@@ -29,32 +29,38 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def enter(box: dict[str, object]) -> None:
     """OSError if any of it is refused: a job does not start half shut in.
 
-    `uid` (null: no change), `pids_max`, and perhaps `mounts`: [source, target, kind] in order. The
-    kinds: bind, read (read-only), hide (an empty directory), proc (with its own processes
-    alone), shm.
+    `uid` (null: no change), `pids_max` of a user of the job's own, or `gid` and `groups` of a
+    person, and perhaps `mounts`: [source, target, kind] in order. The kinds: bind, read
+    (read-only), hide (an empty directory), proc (with its own processes alone), shm.
     """
     _write("/proc/self/oom_score_adj", _OOM_FIRST)
     uid = box.get("uid")
     if isinstance(uid, int):
         if "mounts" in box:
             _private_mounts(box)
-        _become(uid, int(str(box["pids_max"])))
+        if "pids_max" in box:
+            # The user is the lease's own, so this counts the job's processes and no others.
+            _limit_processes(int(str(box["pids_max"])))
+        groups = [int(group) for group in box.get("groups", [])]  # type: ignore[attr-defined]
+        _become(uid, int(str(box.get("gid", uid))), groups)
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs")
 
 
-def _become(uid: int, pids_max: int) -> None:
+def _limit_processes(most: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    most = most if hard == resource.RLIM_INFINITY else min(hard, most)
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+
+def _become(uid: int, gid: int, groups: list[int]) -> None:
     for capability in range(_CAPABILITIES):
         _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
     # The pipes of its output: a job may open /dev/stdout and /dev/stderr by name.
     for fd in (1, 2):
-        os.fchown(fd, uid, uid)
-    # The user is the lease's own, so this counts the job's processes and no others.
-    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-    most = pids_max if hard == resource.RLIM_INFINITY else min(hard, pids_max)
-    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
-    os.setgroups([])
-    os.setresgid(uid, uid, uid)
+        os.fchown(fd, uid, gid)
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)  # from here on all capabilities are gone
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.environment import AttemptDirectories
+from agent.sandbox.accounts import UnixAccount, UnixAccounts, accounts_of
 from agent.sandbox.cgroups import Cgroups, Group, find_cgroups
 from agent.sandbox.metadata_wall import close_metadata_server
 from core.ids import RandomIds
@@ -52,6 +53,8 @@ class Isolation:
     cgroups: Cgroups | None = None
     notes: tuple[str, ...] = ()
     """What is missing, for the log."""
+    accounts: UnixAccounts | None = None
+    """Under `zen node`: the people of the machine, as whom their jobs run."""
     _users: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Lease → its user, and the job that the user stands for."""
 
@@ -59,6 +62,8 @@ class Isolation:
         """The user of the lease, until it is released; None: the agent's own. The members of a gang
         and the attempts of a job have the same one, because they share checkpoints; on one VM no
         two jobs have. The scheduler draws it, so that it is the same on all VMs."""
+        if (account := self.account_of(order)) is not None:
+            return account.uid
         if not self.uid_key:
             return None
         job = job_identity(order)
@@ -71,6 +76,10 @@ class Isolation:
                 return uid
         raise OSError(f"all {self.rules.uid_count} users of sandbox.uid_count are taken")
 
+    def account_of(self, order: StartJob) -> UnixAccount | None:
+        """The person of this machine whose job it is, if its jobs run as their people."""
+        return self.accounts.of(order.spec.user_id) if self.accounts is not None else None
+
     def release(self, lease_id: str) -> None:
         self._users.pop(lease_id, None)
 
@@ -78,8 +87,13 @@ class Isolation:
         """The directories by the names that the job knows."""
         return places if self.mounts is None else INSIDE_JOB
 
-    def box(self, uid: int | None, places: AttemptDirectories) -> dict[str, object]:
+    def box(
+        self, uid: int | None, places: AttemptDirectories, account: UnixAccount | None = None
+    ) -> dict[str, object]:
         """What the shim's child is told before it becomes the job."""
+        if account is not None:
+            mounts = list(_own_directories(places))
+            return {"uid": uid, "gid": account.gid, "groups": account.groups, "mounts": mounts}
         box: dict[str, object] = {"uid": uid, "pids_max": self.rules.pids_max}
         if uid is not None and self.mounts is not None:
             box["mounts"] = [*self.mounts, *_own_mounts(places), *_programs()]
@@ -93,9 +107,13 @@ class Isolation:
         return self.cgroups.make(quoted(order.lease_id), spec.memory_mb, spec.cpu_cores)
 
 
-def _own_mounts(places: AttemptDirectories) -> Iterator[Mount]:
+def _own_directories(places: AttemptDirectories) -> Iterator[Mount]:
     yield str(places.base), str(HOME), "bind"
     yield str(places.checkpoints), str(INSIDE_JOB.checkpoints), "bind"
+
+
+def _own_mounts(places: AttemptDirectories) -> Iterator[Mount]:
+    yield from _own_directories(places)
     for target in TEMPORARY:
         if target.is_dir():
             yield str(places.temporary), str(target), "bind"
@@ -127,10 +145,11 @@ def find_isolation(
     notes = (
         [] if cgroups else ["memory_mb is watched, not limited, and cpu_cores is not: no cgroup"]
     )
-    if own_machine or os.geteuid() != 0:
-        who = "own machine" if own_machine else "not root"
-        notes.append(f"jobs run as the agent's user ({who}): they can signal and read it")
+    if os.geteuid() != 0:
+        notes.append("jobs run as the agent's user (not root): they can signal and read it")
         return Isolation(rules, cgroups=cgroups, notes=tuple(notes))
+    if own_machine:
+        return _of_people(rules, cgroups, vm_dir, notes)
     if _has_metadata_server() and (why := close_metadata_server(rules)):
         notes.append(why)
     mounts = _machine_mounts(notes)
@@ -143,6 +162,16 @@ def find_isolation(
         notes.append(f"jobs run as root: {f'{hidden[0]} is closed to others' if hidden else why}")
         return Isolation(rules, cgroups=cgroups, notes=tuple(notes))
     return Isolation(rules, _uid_key(), None, cgroups, tuple(notes))
+
+
+def _of_people(
+    rules: SandboxRules, cgroups: Cgroups | None, vm_dir: Path, notes: list[str]
+) -> Isolation:
+    if why := _try(rules, (), vm_dir):
+        notes.append(f"jobs run as root, not as the user who submitted them: {why}")
+        return Isolation(rules, cgroups=cgroups, notes=tuple(notes))
+    accounts = accounts_of(os.environ)
+    return Isolation(rules, mounts=(), cgroups=cgroups, accounts=accounts, notes=tuple(notes))
 
 
 def _has_metadata_server() -> bool:

@@ -43,3 +43,18 @@ def test_what_is_refused_is_told(tmp_path: Path) -> None:
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert where in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root becomes somebody else")
+def test_a_person_keeps_their_groups() -> None:
+    """And nothing of root's."""
+    box = {"uid": 4242, "gid": 4343, "groups": [44, 4343]}
+    command = [shutil.which("python3") or "python3", "-c", SHOW, json.dumps(box)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd="/", input=PROGRAM.read_text()
+    )
+    for line in (
+        *("Uid:\t4242\t4242\t4242\t4242", "Gid:\t4343\t4343\t4343\t4343", "Groups:\t44 4343"),
+        *("CapBnd:\t0000000000000000", "CapEff:\t0000000000000000"),
+    ):
+        assert line in done.stdout, done.stderr
