@@ -26,6 +26,10 @@ class SimulateOptions:
     jobs: Annotated[int, typer.Option(help="Jobs in each run.", min=1, max=100_000)] = 200
     replicas: Annotated[int, typer.Option(help="Replicas of the service.", min=1, max=9)] = 3
     faults: Annotated[bool, typer.Option("--faults/--no-faults", help="Let things fail.")] = True
+    forged: Annotated[
+        int,
+        typer.Option(help="Messages that a lying VM forges in each run.", min=0, max=10**7),
+    ] = 400
     workers: Annotated[
         int, typer.Option(help="Runs side by side; 0: one per core.", min=0, max=64)
     ] = 0
@@ -63,6 +67,7 @@ def simulate(wanted: SimulateOptions) -> None:
       zen simulate --seed 7 --verbose
       zen simulate --seeds 200
       zen simulate --jobs 10000
+      zen simulate --seeds 50 --jobs 60 --forged 20000
       zen simulate --crash-points
     """
     if wanted.crash_points:
@@ -78,6 +83,7 @@ def simulate(wanted: SimulateOptions) -> None:
             replicas=wanted.replicas,
             faults=wanted.faults,
             verbose=wanted.verbose,
+            forged=wanted.forged,
         )
         for number in range(wanted.seed, wanted.seed + wanted.seeds)
     ]

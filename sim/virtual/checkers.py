@@ -30,6 +30,7 @@ from sim.memory.tables import Tables, Written
 from sim.virtual.computations import Computing
 from sim.virtual.expected_limits import ExpectedQuotas, Limits
 from sim.virtual.trace import Trace, Violation
+from sim.virtual.worker_truth import WorkerTruth
 
 SILENT = "silent for too long"
 ORPHAN_MAX_S = 3600.0
@@ -75,6 +76,8 @@ class Checkers:
         self._accepted: set[tuple[str, str]] = set()
         self._intents: Counter[tuple[str, bytes]] = Counter()
         self.cloud_counts: Callable[[str], int] = lambda _: 0
+        self.truth: WorkerTruth | None = None
+        """I9: who really said what."""
         self.opened: Callable[[OutMessage], bytes] = lambda message: message.body
         """What a message says that was sealed for a worker."""
         self.could_not_speak: Callable[[str], bool] = lambda _: False
@@ -112,6 +115,8 @@ class Checkers:
         self._check_scale_in(written.batch)
 
     def _change(self, change: Change) -> None:
+        if self.truth is not None:
+            self.truth.committed(change)
         match change:
             case NewJob(job=job):
                 self._keep(job)

@@ -92,6 +92,8 @@ SMALL_FAULTS = (
     "job_resized",
     "alert_sick_vm",
     "message_too_large",
+    "forged_message",
+    "alert_worker_unproven",
     *RARE_FAULTS,
     *DESK_ACTS,
 )

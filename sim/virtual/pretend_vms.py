@@ -11,7 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TextIO, cast
 
 from agent.driver import Driver, Ear
-from agent.events import Identity, Listening, ReadingsTaken, ReclaimNotice, ShutDown
+from agent.events import (
+    ControlReceived,
+    Identity,
+    Input,
+    Listening,
+    ReadingsTaken,
+    ReclaimNotice,
+    ShutDown,
+)
 from agent.json_log import JsonLog
 from agent.proofs import WorkerProofs
 from agent.state_machine import RETRY_S, AgentMachine
@@ -29,6 +37,7 @@ from sim.virtual.compute import CloudInTime
 from sim.virtual.loop import Process, VirtualClock, VirtualLoop
 from sim.virtual.pretend_jobs import ComputeLog, Nature, PretendRunner
 from sim.virtual.trace import Trace
+from sim.virtual.worker_truth import WorkerTruth
 
 SUBSCRIBE_AGAIN_S = 0.5
 RESTART_S = 3.0
@@ -65,6 +74,7 @@ class Site:
     project: str
     scheduler: SchedulerPublicKey
     """What every VM knows of the scheduler's key."""
+    truth: WorkerTruth
     secret: bytes
     """What the pretend cloud's word for an instance is made with."""
     keys: dict[str, WorkerKeys] = field(default_factory=dict)
@@ -93,6 +103,10 @@ class AgentBoot:
         ids = RandomIds(site.dice)
         self.nonce = ids.token()
         self.keys = site.keys[self.nonce] = WorkerKeys.from_seeds(ids.seed(), ids.seed())
+        self.scheduler = site.scheduler
+        site.truth.boots(info.name, self.nonce, self.keys)
+        if not info.driver:
+            site.truth.unready.add(info.name)
         self.process: Process = site.loop.process(f"{info.name}/{info.id}/{self.nonce}")
         self.ended = False
         """Whether the agent has ended by itself."""
@@ -102,6 +116,7 @@ class AgentBoot:
         if site.dice.random() < site.bad_gpus and info.gpus:
             bad = site.dice.randrange(info.gpus)
             site.trace.count_fault("bad_gpu")
+            site.truth.faulty.add(info.name)
             self._gpus = tuple(replace(g, ecc_errors=int(g.index == bad)) for g in self._gpus)
         self.process.spawn(self._live())
 
@@ -144,14 +159,14 @@ class AgentBoot:
         )
         journal = JsonLog(clock, _NOWHERE, vm=info.name)
         proofs = WorkerProofs(site.names, self.keys, (site.scheduler,), info.name, self.nonce)
-        proofs.token = self._token(proofs.audience)
+        proofs.token = self.token(proofs.audience)
         self._driver = Driver(machine, bus, proofs, clock, journal)
         where = f"{info.name}/{info.id}"
         self._runner = PretendRunner(
             site.nature, where, self._driver.post, site.log, site.checkpoints
         )
         site.trace.note("worker", f"{info.name} boots, nonce {self.nonce}", info.name)
-        ear = Ear(self._driver.post, proofs, journal)
+        ear = Ear(self._hear, proofs, journal)
         listening = asyncio.create_task(self._listen(bus, ear))
         introducing = asyncio.create_task(self._introduce(proofs))
         end = await self._driver.run(self._runner)
@@ -163,7 +178,13 @@ class AgentBoot:
         site.cloud.cloud.guest_exited(info.id, site.loop.time())
         site.cloud.settle()
 
-    def _token(self, audience: str) -> str:
+    def _hear(self, event: Input) -> None:
+        assert self._driver is not None
+        if isinstance(event, ControlReceived):
+            self._site.truth.taken(self.nonce, event.control)
+        self._driver.post(event)
+
+    def token(self, audience: str) -> str:
         """The pretend cloud's word, on its own clock."""
         site, info = self._site, self.info
         now = int(VirtualClock(site.loop).now().timestamp())
@@ -173,7 +194,7 @@ class AgentBoot:
     async def _introduce(self, proofs: WorkerProofs) -> None:
         while not proofs.accepted:
             await asyncio.sleep(TOKEN_AGAIN_S)
-            proofs.token = self._token(proofs.audience)
+            proofs.token = self.token(proofs.audience)
 
     async def _listen(self, bus: MemoryBus, ear: Ear) -> None:
         assert self._driver is not None

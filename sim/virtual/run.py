@@ -24,10 +24,12 @@ from core.tenants import Tenant
 from messaging.proofs.control import SEALED, SchedulerSigner, open_start
 from messaging.proofs.enrolment import enrolment_secret
 from messaging.proofs.keys import SchedulerKey, WorkerKeys
+from messaging.proofs.sealing import NotForUs
 from sim.cloud.world import World
 from sim.memory.store import MemoryStore
 from sim.virtual import bill_check
 from sim.virtual.bus import PretendBroker
+from sim.virtual.byzantine import Byzantine
 from sim.virtual.checkers import Checkers
 from sim.virtual.clients import PretendClients
 from sim.virtual.compute import CloudInTime
@@ -41,6 +43,7 @@ from sim.virtual.pretend_vms import BAD_GPUS, PretendVms, Site
 from sim.virtual.replicas import Ground, Host
 from sim.virtual.setting import cloud_world, settings
 from sim.virtual.trace import Trace, Violation
+from sim.virtual.worker_truth import WorkerTruth
 from sim.virtual.workload import REPLIES, make_orders, tenants_of
 
 REPLICAS = 3
@@ -69,6 +72,8 @@ class SimulationPlan:
     replicas: int = REPLICAS
     faults: bool = True
     verbose: bool = False
+    forged: int = 400
+    """Messages that a lying VM sends while things go wrong."""
 
     @property
     def fault_s(self) -> float:
@@ -122,13 +127,23 @@ class SimulationRun:
         self.broker = PretendBroker(
             self.loop, self._dice("bus"), VirtualClock(self.loop, -41.0), self.trace
         )
-        self.broker.on_taken = self.checkers.published
+        self.truth = self.checkers.truth = WorkerTruth(self.settings.names, self.checkers.broken)
         self.cloud = CloudInTime(self.loop, self._world())
         self.checkers.cloud_counts = self._in_the_cloud
         self.worker_keys: dict[str, WorkerKeys] = {}
         self.checkers.opened = self._opened
         self.fleet = self._fleet()
         self.checkers.could_not_speak = self.fleet.could_not_speak
+        self.liar = Byzantine(
+            self.loop,
+            self.broker,
+            self.fleet,
+            self.settings.names,
+            self._dice("byzantine"),
+            self.trace,
+        )
+        self.liar.opened = self.truth.opened
+        self.broker.on_taken = self._taken
         self.hosts = self._hosts()
         self.clients = PretendClients(
             self.loop,
@@ -170,6 +185,7 @@ class SimulationRun:
             checkpoints={},
             project=self.settings.project,
             scheduler=self.scheduler_key.public,
+            truth=self.truth,
             secret=enrolment_secret(self.scheduler_key),
             keys=self.worker_keys,
             bad_gpus=BAD_GPUS if self.plan.faults else 0.0,
@@ -193,12 +209,20 @@ class SimulationRun:
     def _paper(self) -> Paper | None:
         return Paper(self.settings) if self.plan.faults else None
 
+    def _taken(self, message: OutMessage) -> None:
+        self.checkers.published(message)
+        self.truth.published(message)
+        self.liar.sees(message)
+
     def _opened(self, message: OutMessage) -> bytes:
-        """What a message for a worker says, with the keys of its boot."""
+        """What a message for a worker says, with the keys of its boot; nothing, if it is forged."""
         if SEALED not in message.attributes:
             return message.body
-        keys = self.worker_keys[message.attributes["boot_nonce"]]
-        return open_start(message.body, message.attributes, keys)
+        keys = self.worker_keys.get(message.attributes.get("boot_nonce", ""))
+        try:
+            return open_start(message.body, message.attributes, keys) if keys else b""
+        except NotForUs:
+            return b""
 
     def _in_the_cloud(self, cluster: str) -> int:
         """Members of the cluster's groups, without the ones that others put there."""
@@ -264,6 +288,8 @@ class SimulationRun:
             )
             chaos = Chaos(stage)
             chaos.begin()
+            self.liar.over = lambda: chaos.over
+            self.liar.begin(plan.forged)
             Desk(self._office(tenants, lambda: chaos.over)).begin()
             await asyncio.sleep(plan.fault_s)
             chaos.heal()
