@@ -128,7 +128,7 @@ async def _insist(house: House, job: Job) -> None:
         try:
             now = house.clock.now()
             request = StopRequest("raced", RULES, NAMES, now)
-            await stop_job(house.api, job.spec.job_id, "0", request)
+            await stop_job(house.api, job.key, request)
         except StoreDown:
             if time.perf_counter() > deadline:
                 raise

@@ -168,6 +168,11 @@ class Tenants:
 EVERY_TENANT = Tenants(every=True)
 
 
+def only_tenant(tenant_id: str) -> Tenants:
+    """This one alone."""
+    return Tenants(frozenset({tenant_id}))
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """Who calls, and what the grants allow."""

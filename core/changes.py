@@ -38,7 +38,7 @@ class NewSpec:
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """Guard: nobody has submitted (user_id, job_id) before."""
+    """Guard: nobody has submitted (tenant_id, user_id, job_id) before."""
 
     job: Job
     entry: TimelineEntry

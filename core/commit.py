@@ -44,7 +44,8 @@ from core.changes import (
     VmMove,
 )
 from core.errors import TermPassed
-from core.job import Job, TimelineEntry
+from core.groups import GroupKey
+from core.job import Job, JobKey, TimelineEntry, group_of
 from core.reasons import CommitRefusal
 from core.reasons import RefusalKind as R
 from core.tenants import HOLDS, Holding, ResourceTotals, Tenant, held_by, shortage
@@ -66,8 +67,8 @@ class KnownRows:
     """What is stored, as far as the guards ask, read under locks that last until the commit."""
 
     job_versions: MutableMapping[str, int] = field(default_factory=dict)
-    job_keys: MutableMapping[tuple[str, str], bool] = field(default_factory=dict)
-    """(user, job id) → somebody has submitted it."""
+    job_keys: MutableMapping[JobKey, bool] = field(default_factory=dict)
+    """Identity → somebody has submitted it."""
     vm_versions: MutableMapping[str, int] = field(default_factory=dict)
     vm_names: MutableMapping[str, bool] = field(default_factory=dict)
     """Name → an active VM has it."""
@@ -279,13 +280,13 @@ class RowKeys:
     """Which rows a call is about."""
 
     jobs: set[str] = field(default_factory=set)
-    job_keys: set[tuple[str, str]] = field(default_factory=set)
+    job_keys: set[JobKey] = field(default_factory=set)
     vms: set[str] = field(default_factory=set)
     new_vms: list[Vm] = field(default_factory=list)
     dedup: set[tuple[str, str]] = field(default_factory=set)
     dead_letters: set[str] = field(default_factory=set)
-    groups: set[tuple[str, str]] = field(default_factory=set)
-    """(user, group) whose end is waited for, or may be near: one commit at a time decides it."""
+    groups: set[GroupKey] = field(default_factory=set)
+    """Groups whose end is waited for, or may be near: one commit at a time decides it."""
     tenants: set[str] = field(default_factory=set)
 
 
@@ -310,8 +311,8 @@ def _want(change: Change, found: RowKeys) -> None:
             _want_entries(job.uid, (entry,), found)
         case JobMove(before, after, entries):
             found.jobs.add(before.uid)
-            if after.status.final and before.spec.group is not None:
-                found.groups.add((before.spec.user_id, before.spec.group))
+            if after.status.final and (group := group_of(before.spec)) is not None:
+                found.groups.add(group)
             _want_entries(before.uid, entries, found)
         case JobNote(uid, entry):
             found.jobs.add(uid)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from core.errors import Ambiguous, NotFound
 from core.names import JOB_ID
@@ -33,13 +34,20 @@ class After:
         return f"{self.needs}:{'ok' if self.good_only else 'any'}"
 
 
+class GroupKey(NamedTuple):
+    """The identity of a group: a user's groups in two tenants are two groups."""
+
+    tenant_id: str
+    user_id: str
+    group: str
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """One thing that a hold waits for: a job, or every job that a group has by then."""
 
     uid: str | None
-    group: tuple[str, str] | None
-    """(user, group)."""
+    group: GroupKey | None
     after: After
 
 
@@ -80,12 +88,21 @@ def dependency_words(after: Iterable[str]) -> str:
     return f"waits for the end of {', '.join(words)}"
 
 
-def only_one(noun: str, name: str, user_id: str | None, owners: Sequence[str]) -> str:
+class Owner(NamedTuple):
+    """Whose a job or a group is."""
+
+    tenant_id: str
+    user_id: str
+
+
+def only_one(noun: str, name: str, user_id: str | None, owners: Sequence[Owner]) -> Owner:
     """The owner of a job or a group that people know by its name alone: NotFound if it has none,
-    Ambiguous if it has several and no user was named."""
+    Ambiguous if it has several and it was not said which."""
     if not owners:
         whose = "" if user_id is None else f" of user {user_id}"
         raise NotFound(f"there is no {noun} {name}{whose}")
-    if len(owners) > 1:
+    if len({owner.user_id for owner in owners}) > 1:
         raise Ambiguous(f"several users have a {noun} {name}: say which user_id")
+    if len(owners) > 1:
+        raise Ambiguous(f"several tenants have a {noun} {name}: say which tenant_id")
     return owners[0]

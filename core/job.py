@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
+from core.groups import GroupKey, Owner
 from core.health import HealthRules
 from core.job_fields import JobSpec
 from core.queueing import QueuePolicy
@@ -292,6 +294,27 @@ class Rules:
         return self.timers.of_worker("v1" if cluster in self.v1_clusters else "v2")
 
 
+class JobKey(NamedTuple):
+    """The identity of a job: nobody else has it, and another tenant cannot take it."""
+
+    tenant_id: str
+    user_id: str
+    job_id: str
+
+
+def key_of(spec: JobSpec) -> JobKey:
+    return JobKey(spec.tenant_id, spec.user_id, spec.job_id)
+
+
+def owner_of(spec: JobSpec) -> Owner:
+    return Owner(spec.tenant_id, spec.user_id)
+
+
+def group_of(spec: JobSpec) -> GroupKey | None:
+    """The group that the job is in."""
+    return None if spec.group is None else GroupKey(spec.tenant_id, spec.user_id, spec.group)
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """One job: intent and truth, as stored. `version` guards every write over it."""
@@ -375,8 +398,13 @@ class Job:
         return max(0, over - self.failures - self.losses - self.preemptions)
 
     @property
-    def key(self) -> tuple[str, str]:
-        """What callers know it by."""
+    def key(self) -> JobKey:
+        """Its identity."""
+        return key_of(self.spec)
+
+    @property
+    def v1_key(self) -> tuple[str, str]:
+        """What v1 workers know it by: they have not heard of tenants."""
         return (self.spec.user_id, self.spec.job_id)
 
 

@@ -140,7 +140,7 @@ class WorkerSpec:
     user_id: str = told(
         "0",
         text(_TENANT, ID_WORDS),
-        "Who asks; half of the identity.",
+        "Who asks; with the tenant and the job id the identity of a job.",
         option=Option("--user", "ID", "Who asks."),
         shown=True,
         only="Only this user's.",

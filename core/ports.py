@@ -16,7 +16,8 @@ from core.changes import AtomicBatch, BatchParts, Committed, Snapshot
 from core.cluster import ClusterSpec, RegionSpec
 from core.cost import SettledBills, Spent
 from core.forecast import Forecast, PastRun
-from core.job import Job
+from core.groups import GroupKey
+from core.job import Job, JobKey
 from core.messages import InMessage, OutboxRow, OutMessage
 from core.mig import CapacityHint, MigSnapshot, Queued
 from core.queueing import Ask, HeadsOf
@@ -112,20 +113,18 @@ class Store(Protocol):
     async def find_job(
         self, job_id: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
     ) -> Job:
-        """NotFound, or Ambiguous when several users have that job id and none was named. Jobs of
-        other tenants are not there."""
+        """NotFound, or Ambiguous when several users or tenants have that job id and it was not
+        said which. Jobs of other tenants are not there."""
         ...
 
     async def find_group(
         self, group: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
-    ) -> str:
-        """Whose group it is. NotFound, or Ambiguous when several users have it. Jobs of other
-        tenants are not there."""
+    ) -> GroupKey:
+        """The group with its owner. NotFound, or Ambiguous when several have one of that name.
+        Jobs of other tenants are not there."""
         ...
 
-    async def open_jobs(
-        self, group: str, user_id: str, limit: int, tenants: Tenants = EVERY_TENANT
-    ) -> Sequence[Job]:
+    async def open_jobs(self, group: GroupKey, limit: int) -> Sequence[Job]:
         """Jobs of a group that have not ended and are not about to."""
         ...
 
@@ -137,7 +136,7 @@ class Store(Protocol):
         """How many jobs of the tenant and class wait in a cluster's queue, counted up to `most`."""
         ...
 
-    async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None:
+    async def content_hash(self, key: JobKey) -> tuple[str, str] | None:
         """(uid, content hash) of a submission that exists, for idempotent answers."""
         ...
 

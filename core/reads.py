@@ -11,6 +11,7 @@ from core.access import EVERY_TENANT, Tenants
 from core.changes import DeadLetter, RegionStatus
 from core.cost import CostKind
 from core.cost_report import CostQuestion, CostReport
+from core.groups import GroupKey
 from core.job import Job, JobStatus, TimelineEntry
 from core.job_fields import FILTERS
 from core.messages import Progress, VmReadings
@@ -98,8 +99,7 @@ class JobRow:
 class GroupRow:
     """The jobs of a group, counted."""
 
-    group: str
-    user_id: str
+    key: GroupKey
     counts: Mapping[JobStatus, int]
 
     @property

@@ -1,5 +1,6 @@
 """Who waits for whose end. A hold keeps jobs out of the queue until all that it waits for is over;
 the commit in which a job ends says so here, and the loop's next cycle lets the jobs go."""
+# ruff: noqa: S608  # only our own pieces of text are put together here
 
 from __future__ import annotations
 
@@ -10,11 +11,15 @@ from psycopg.rows import TupleRow
 
 from core.commit_writes import Writes
 from core.groups import Wait, bad_end
+from core.job import group_of
 from db.rows import Row
 
+_SAME_GROUP = "j.tenant_id = w.tenant_id AND j.user_id = w.user_id AND j.group_id = w.group_id"
+_ENDED_GROUPS = "(SELECT * FROM unnest(%(tenants)s::text[], %(users)s::text[], %(groups)s::text[]))"
 _INSERT = """
-INSERT INTO waits (hold, needs, job, user_id, group_id, good_only)
-SELECT * FROM unnest(%s::uuid[], %s::text[], %s::uuid[], %s::text[], %s::text[], %s::bool[])
+INSERT INTO waits (hold, needs, job, tenant_id, user_id, group_id, good_only)
+SELECT * FROM
+    unnest(%s::uuid[], %s::text[], %s::uuid[], %s::text[], %s::text[], %s::text[], %s::bool[])
 """
 # What just ended, for all who wait for it; and what had ended before, for a hold that is new.
 _JOBS_OVER = """
@@ -25,24 +30,22 @@ WHERE NOT w.over AND j.uid = w.job AND j.ended_at IS NOT NULL
     AND (w.job = ANY(%(ended)s::uuid[]) OR w.hold = ANY(%(holds)s::uuid[]))
 """
 # FAILED comes after CANCELLED in the alphabet: the worse of the two is told.
-_GROUPS_OVER = """
+_GROUPS_OVER = f"""
 UPDATE waits AS w SET over = true,
     bad = CASE WHEN w.good_only THEN (
         SELECT max(j.status) FROM jobs AS j
-        WHERE j.user_id = w.user_id AND j.group_id = w.group_id AND j.status <> 'SUCCEEDED') END
+        WHERE {_SAME_GROUP} AND j.status <> 'SUCCEEDED') END
 WHERE NOT w.over AND w.group_id IS NOT NULL
-    AND ((w.user_id, w.group_id) IN (SELECT * FROM unnest(%(users)s::text[], %(groups)s::text[]))
-        OR w.hold = ANY(%(holds)s::uuid[]))
-    AND NOT EXISTS (SELECT FROM jobs AS j WHERE j.user_id = w.user_id
-        AND j.group_id = w.group_id AND j.ended_at IS NULL)
+    AND ((w.tenant_id, w.user_id, w.group_id) IN {_ENDED_GROUPS} OR w.hold = ANY(%(holds)s::uuid[]))
+    AND NOT EXISTS (SELECT FROM jobs AS j WHERE {_SAME_GROUP} AND j.ended_at IS NULL)
 """
 # One bad end decides; good ones must be all there.
-_READY = """
+_READY = f"""
 UPDATE waits AS w SET ready = true
 WHERE NOT w.ready AND w.hold IN (
     SELECT h.hold FROM waits AS h WHERE h.job = ANY(%(ended)s::uuid[])
-    UNION SELECT h.hold FROM waits AS h WHERE (h.user_id, h.group_id) IN
-        (SELECT * FROM unnest(%(users)s::text[], %(groups)s::text[]))
+    UNION SELECT h.hold FROM waits AS h
+        WHERE (h.tenant_id, h.user_id, h.group_id) IN {_ENDED_GROUPS}
     UNION SELECT unnest(%(holds)s::uuid[]))
     AND (EXISTS (SELECT FROM waits AS b WHERE b.hold = w.hold AND b.bad IS NOT NULL)
         OR NOT EXISTS (SELECT FROM waits AS o WHERE o.hold = w.hold AND NOT o.over))
@@ -69,17 +72,13 @@ async def write_dependencies(connection: AsyncConnection[TupleRow], writes: Writ
     if writes.waits:
         await connection.execute(_INSERT, _columns(writes.waits))
     if writes.waits or writes.ended:
-        groups = sorted(
-            {
-                (j.spec.user_id, j.spec.group)
-                for j in writes.ended.values()
-                if j.spec.group is not None
-            }
-        )
+        ended = (group_of(job.spec) for job in writes.ended.values())
+        groups = sorted({group for group in ended if group is not None})
         words = {
             "ended": list(writes.ended),
-            "users": [user for user, _ in groups],
-            "groups": [group for _, group in groups],
+            "tenants": [group.tenant_id for group in groups],
+            "users": [group.user_id for group in groups],
+            "groups": [group.group for group in groups],
             "holds": sorted({dependency for dependency, _ in writes.waits}),
         }
         await connection.execute(_JOBS_OVER, words)
@@ -95,8 +94,9 @@ def _columns(waits: Sequence[tuple[str, Wait]]) -> list[list[object]]:
             dependency,
             w.after.needs,
             w.uid,
-            w.group and w.group[0],
-            w.group and w.group[1],
+            w.group and w.group.tenant_id,
+            w.group and w.group.user_id,
+            w.group and w.group.group,
             w.after.good_only,
         )
         for dependency, w in waits

@@ -9,34 +9,43 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from core.access import Tenants
-from core.groups import only_one
+from core.groups import GroupKey, Owner, only_one
 from core.job import JobStatus
 from db.rows import JOB_SELECT
 
-# By job id, perhaps of one user, of some tenants or of all.
+# By job id, perhaps of one user, of some tenants or of all. Two tell that there are several.
 ONE_JOB = """
 j.job_id = %s AND (%s::text IS NULL OR j.user_id = %s)
     AND (%s::text[] IS NULL OR j.tenant_id = ANY(%s::text[]))
+ORDER BY j.user_id, j.tenant_id LIMIT 2
 """
-# Jumps to the next owner instead of reading all jobs of the first.
-_OWNERS = """
-WITH first AS (SELECT min(user_id) AS user_id FROM jobs WHERE group_id = %(group)s
-    AND (%(user)s::text IS NULL OR user_id = %(user)s)
-    AND (%(tenants)s::text[] IS NULL OR tenant_id = ANY(%(tenants)s::text[])))
-SELECT user_id, EXISTS (SELECT FROM jobs AS j WHERE j.group_id = %(group)s
-    AND j.user_id > first.user_id AND %(user)s::text IS NULL
-    AND (%(tenants)s::text[] IS NULL OR j.tenant_id = ANY(%(tenants)s::text[])))
-FROM first WHERE user_id IS NOT NULL
+# The first owner, another user if there is one (found by a jump in the index instead of reading all
+# jobs of the first), and another tenant of the same user.
+_SEEN = "(%(tenants)s::text[] IS NULL OR j.tenant_id = ANY(%(tenants)s::text[]))"
+_OWNERS = f"""
+WITH first AS (
+    SELECT j.tenant_id, j.user_id FROM jobs AS j WHERE j.group_id = %(group)s
+        AND (%(user)s::text IS NULL OR j.user_id = %(user)s) AND {_SEEN}
+    ORDER BY j.user_id LIMIT 1
+)
+SELECT tenant_id, user_id FROM first
+UNION ALL (
+    SELECT j.tenant_id, j.user_id FROM first JOIN jobs AS j ON j.user_id > first.user_id
+    WHERE j.group_id = %(group)s AND %(user)s::text IS NULL AND {_SEEN} LIMIT 1
+) UNION ALL (
+    SELECT j.tenant_id, j.user_id FROM first JOIN jobs AS j ON j.user_id = first.user_id
+    WHERE j.group_id = %(group)s AND j.tenant_id <> first.tenant_id AND {_SEEN} LIMIT 1
+)
 """
 _OPEN = f"""
 SELECT {JOB_SELECT} FROM jobs AS j
-WHERE j.group_id = %s AND j.user_id = %s AND j.ended_at IS NULL AND j.status <> 'STOPPING'
-    AND (%s::text[] IS NULL OR j.tenant_id = ANY(%s::text[])) ORDER BY j.uid LIMIT %s
+WHERE j.tenant_id = %s AND j.user_id = %s AND j.group_id = %s AND j.ended_at IS NULL
+    AND j.status <> 'STOPPING' ORDER BY j.uid LIMIT %s
 """
 _MEMBERS = f"SELECT {JOB_SELECT} FROM jobs AS j WHERE j.gang = %s ORDER BY j.rank"
 _COUNTS = """
-SELECT status, count(*) FROM jobs WHERE group_id = %s AND user_id = %s
-    AND (%s::text[] IS NULL OR tenant_id = ANY(%s::text[])) GROUP BY 1
+SELECT status, count(*) FROM jobs WHERE tenant_id = %s AND user_id = %s AND group_id = %s
+GROUP BY 1
 """
 
 
@@ -47,21 +56,19 @@ def one_job(job_id: str, user_id: str | None, tenants: Tenants) -> tuple[object,
 
 async def find_group(
     connection: AsyncConnection[TupleRow], group: str, user_id: str | None, tenants: Tenants
-) -> str:
-    """Whose it is; NotFound or Ambiguous."""
+) -> GroupKey:
+    """With its owner; NotFound or Ambiguous."""
     words = {"group": group, "user": user_id, "tenants": tenants.only}
-    row = await (await connection.execute(_OWNERS, words)).fetchone()
-    owners = [] if row is None else [str(row[0])] * (1 + row[1])
-    return only_one("group", group, user_id, owners)
+    rows = await (await connection.execute(_OWNERS, words)).fetchall()
+    owner = only_one("group", group, user_id, [Owner(*row) for row in rows])
+    return GroupKey(owner.tenant_id, owner.user_id, group)
 
 
 async def open_jobs(
-    connection: AsyncConnection[TupleRow], group: str, user_id: str, limit: int, tenants: Tenants
+    connection: AsyncConnection[TupleRow], group: GroupKey, limit: int
 ) -> Sequence[TupleRow]:
     """Rows of JOB_SELECT."""
-    only = tenants.only
-    cursor = await connection.execute(_OPEN, (group, user_id, only, only, limit), binary=True)
-    return await cursor.fetchall()
+    return await (await connection.execute(_OPEN, (*group, limit), binary=True)).fetchall()
 
 
 async def members(connection: AsyncConnection[TupleRow], gang: str) -> Sequence[TupleRow]:
@@ -70,8 +77,7 @@ async def members(connection: AsyncConnection[TupleRow], gang: str) -> Sequence[
 
 
 async def group_counts(
-    connection: AsyncConnection[TupleRow], group: str, user_id: str, tenants: Tenants
+    connection: AsyncConnection[TupleRow], group: GroupKey
 ) -> Mapping[JobStatus, int]:
-    only = tenants.only
-    rows = await (await connection.execute(_COUNTS, (group, user_id, only, only))).fetchall()
+    rows = await (await connection.execute(_COUNTS, group)).fetchall()
     return {JobStatus(status): count for status, count in rows}

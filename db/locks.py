@@ -11,6 +11,7 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
 
 from core.commit import KnownRows, Locked, RowKeys, check_term
+from core.job import JobKey
 from db.tenants import HELD_UNDER_QUOTA, LOCK, held_of, tenant_of
 from db.vm_states import COUNTED
 
@@ -31,8 +32,9 @@ _VMS = """
 SELECT uid::text, version FROM vms WHERE uid = ANY(%s::uuid[]) ORDER BY uid FOR NO KEY UPDATE
 """
 _KEYS = """
-SELECT j.user_id, j.job_id FROM jobs AS j
-JOIN unnest(%s::text[], %s::text[]) AS x(user_id, job_id) USING (user_id, job_id)
+SELECT j.tenant_id, j.user_id, j.job_id FROM jobs AS j
+JOIN unnest(%s::text[], %s::text[], %s::text[]) AS x(tenant_id, user_id, job_id)
+    USING (tenant_id, user_id, job_id)
 """
 _NAMES = f"SELECT name FROM vms WHERE {COUNTED} AND name = ANY(%s::text[])"
 _COUNTS = f"""
@@ -63,10 +65,10 @@ async def lock(connection: AsyncConnection[TupleRow], rows: RowKeys, term: int |
         tenants = await _ask(connection, LOCK, sorted(rows.tenants))
         held = await _ask(connection, HELD_UNDER_QUOTA, sorted(rows.tenants))
         if rows.groups:
-            groups = [f"{user}/{group}" for user, group in rows.groups]
+            groups = ["/".join(group) for group in rows.groups]
             await connection.execute(_CLUSTERS, (GROUP_LOCK, groups))
-        users, ids = zip(*rows.job_keys, strict=True) if rows.job_keys else ((), ())
-        keys = await _ask(connection, _KEYS, list(users), list(ids))
+        names_of = zip(*rows.job_keys, strict=True) if rows.job_keys else ((), (), ())
+        keys = await _ask(connection, _KEYS, *map(list, names_of))
         jobs = await _ask(connection, _JOBS, list(rows.jobs))
         vms = await _ask(connection, _VMS, list(rows.vms))
         dead_letters = await _ask(connection, _DEAD_LETTERS, sorted(rows.dead_letters))
@@ -80,7 +82,7 @@ async def lock(connection: AsyncConnection[TupleRow], rows: RowKeys, term: int |
     job_rows = await _rows(jobs)
     known = KnownRows(
         job_versions={row[0]: row[1] for row in job_rows},
-        job_keys=dict.fromkeys(await _rows(keys), True),
+        job_keys={JobKey(*row): True for row in await _rows(keys)},
         vm_versions={row[0]: row[1] for row in await _rows(vms)},
         vm_names={row[0]: True for row in await _rows(active)},
         vm_counts={row[0]: row[1] for row in await _rows(counts)},

@@ -14,7 +14,7 @@ from core.changes import DeadLetter, RegionStatus
 from core.cost_report import CostQuestion, CostReport
 from core.errors import NotFound
 from core.groups import only_one
-from core.job import WAITING, JobStatus
+from core.job import WAITING, JobStatus, owner_of
 from core.job_fields import FILTERS, JobField, JobSpec
 from core.pages import Page, PageCursor, PageRequest, bounded
 from core.reads import (
@@ -199,10 +199,10 @@ class PostgresReads:
     async def job(
         self, job_id: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
     ) -> JobRow:
-        query = f"SELECT {JOB_ROW} FROM jobs AS j WHERE {ONE_JOB} ORDER BY j.user_id LIMIT 2"
+        query = f"SELECT {JOB_ROW} FROM jobs AS j WHERE {ONE_JOB}"
         rows = await self._ask(query, one_job(job_id, user_id, tenants))
         found = await self._job_rows(rows)
-        only_one("job", job_id, user_id, [row.job.spec.user_id for row in found])
+        only_one("job", job_id, user_id, [owner_of(row.job.spec) for row in found])
         return found[0]
 
     async def jobs(
@@ -226,8 +226,8 @@ class PostgresReads:
         self, group: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
     ) -> GroupRow:
         async with self._store.connection() as connection:
-            owner = await find_group(connection, group, user_id, tenants)
-            return GroupRow(group, owner, await group_counts(connection, group, owner, tenants))
+            found = await find_group(connection, group, user_id, tenants)
+            return GroupRow(found, await group_counts(connection, found))
 
     async def events(self, uid: str, size: int, after: int) -> Sequence[EventRow]:
         """Oldest first, beginning behind `after`."""

@@ -22,8 +22,8 @@ from core.commit_writes import Writes, fold
 from core.cost import SettledBills, Spent
 from core.errors import StoreDown
 from core.forecast import Forecast, PastRun
-from core.groups import only_one
-from core.job import Job
+from core.groups import GroupKey, only_one
+from core.job import Job, JobKey, owner_of
 from core.messages import OutboxRow, OutMessage
 from core.ports import LeaderStatus
 from core.queueing import Ask, HeadsOf
@@ -339,25 +339,23 @@ class PostgresStore:
     async def find_job(
         self, job_id: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
     ) -> Job:
-        query = f"SELECT {JOB_SELECT} FROM jobs AS j WHERE {ONE_JOB} ORDER BY user_id LIMIT 2"
+        query = f"SELECT {JOB_SELECT} FROM jobs AS j WHERE {ONE_JOB}"
         async with self.connection() as connection:
             values = one_job(job_id, user_id, tenants)
             cursor = await connection.execute(query, values, binary=True)
             jobs = await self.specs.jobs(connection, await cursor.fetchall())
-        only_one("job", job_id, user_id, [job.spec.user_id for job in jobs])
+        only_one("job", job_id, user_id, [owner_of(job.spec) for job in jobs])
         return jobs[0]
 
     async def find_group(
         self, group: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
-    ) -> str:
+    ) -> GroupKey:
         async with self.connection() as connection:
             return await find_group(connection, group, user_id, tenants)
 
-    async def open_jobs(
-        self, group: str, user_id: str, limit: int, tenants: Tenants = EVERY_TENANT
-    ) -> Sequence[Job]:
+    async def open_jobs(self, group: GroupKey, limit: int) -> Sequence[Job]:
         async with self.connection() as connection:
-            rows = await open_jobs(connection, group, user_id, limit, tenants)
+            rows = await open_jobs(connection, group, limit)
             return await self.specs.jobs(connection, rows)
 
     async def members(self, gang: str) -> Sequence[Job]:
@@ -370,10 +368,13 @@ class PostgresStore:
             row = await found.fetchone()
         return 0 if row is None else int(row[0])
 
-    async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None:
-        query = "SELECT uid::text, content_hash FROM jobs WHERE user_id = %s AND job_id = %s"
+    async def content_hash(self, key: JobKey) -> tuple[str, str] | None:
+        query = (
+            "SELECT uid::text, content_hash FROM jobs "
+            "WHERE tenant_id = %s AND user_id = %s AND job_id = %s"
+        )
         async with self.connection() as connection:
-            row = await (await connection.execute(query, (user_id, job_id))).fetchone()
+            row = await (await connection.execute(query, key)).fetchone()
         return None if row is None else (row[0], row[1])
 
     async def outbox(

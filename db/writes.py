@@ -157,7 +157,7 @@ _SEND: Shape[OutMessage] = Shape(
 # Sorted, so that two commits that bring the same keys cannot wait for each other in a circle.
 _INSERT_JOBS = f"""
 INSERT INTO jobs ({_JOB_NEW.names}) SELECT {_JOB_NEW.names} FROM {_JOB_NEW.rows}
-ORDER BY user_id, job_id ON CONFLICT DO NOTHING
+ORDER BY tenant_id, user_id, job_id ON CONFLICT DO NOTHING
 """
 _UPDATE_JOBS = f"""
 UPDATE jobs AS j SET {_JOB_MOVE.assignments("uid")},

@@ -18,6 +18,7 @@ from config.settings import Settings
 from core.clock import SystemClock
 from core.errors import BadInput, Fault, StoreDown
 from core.ids import RandomIds
+from core.job import JobKey
 from core.messages import SubscriptionFault
 from core.stopping import stop_event
 from db.access import PostgresAccess
@@ -166,7 +167,9 @@ class Production:
 
     async def _readiness(self) -> Mapping[str, str]:
         try:
-            await self._store.content_hash("", "")  # the cheapest question that needs the schema
+            await self._store.content_hash(
+                JobKey("", "", "")
+            )  # the cheapest question that needs the schema
         except StoreDown as error:
             return {"database": str(error)}
         return {"database": OK}

@@ -139,7 +139,7 @@ jobs = sa.Table(
     index("ix_jobs_moved", "moved", where="moved IS NOT NULL"),
     *_job_checks(),
     # The job id first: people often know no more than that.
-    index("uq_jobs_job_id_user_id", "job_id, user_id", unique=True),
+    index("uq_jobs_identity", "job_id, user_id, tenant_id", unique=True),
     index("ix_jobs_queue", "cluster, priority DESC, queued_since, uid", where=_IN_QUEUE),
     index("ix_jobs_fair", "cluster, tier, tenant_id, due_at, uid", where=_IN_QUEUE),
     index("ix_jobs_fifo", "cluster, queued_since, uid", where=_IN_QUEUE),
@@ -177,6 +177,7 @@ waits = sa.Table(
     sa.Column("hold", UUID, primary_key=True),
     sa.Column("needs", sa.Text, primary_key=True),
     sa.Column("job", UUID),
+    sa.Column("tenant_id", sa.Text),
     sa.Column("user_id", sa.Text),
     sa.Column("group_id", sa.Text),
     sa.Column("good_only", sa.Boolean, nullable=False),
@@ -186,7 +187,7 @@ waits = sa.Table(
     # The hold has nothing more to wait for: its jobs go, or cannot run.
     flag_column("ready", default="false"),
     sa.CheckConstraint("num_nonnulls(job, group_id) = 1", "one_thing"),
-    sa.CheckConstraint("(group_id IS NULL) = (user_id IS NULL)", "whose_group"),
+    sa.CheckConstraint("num_nonnulls(tenant_id, user_id, group_id) IN (0, 3)", "whose_group"),
     sa.CheckConstraint(f"bad IN {any_of(FINAL)}", "bad"),
     index("ix_waits_job", "job", where="job IS NOT NULL"),
     index("ix_waits_group", "group_id, user_id", where="group_id IS NOT NULL"),

@@ -8,10 +8,10 @@ from datetime import datetime
 
 from starlette.requests import Request
 
-from core.access import Principal, Right, Scope, Tenants
+from core.access import Principal, Right, Scope, Tenants, only_tenant
 from core.audit_log import Actor, AuditAction, AuditEntry
 from core.cost_report import CostQuestion, CostReport
-from core.errors import BadInput, Fault
+from core.errors import Ambiguous, BadInput, Fault, NotFound
 from core.job import Job
 from core.job_fields import JobSpec
 from core.pages import Page
@@ -143,6 +143,12 @@ class TenantReads:
     def _tenants(self) -> Tenants:
         return self._caller.tenants
 
+    @property
+    def _home(self) -> Tenants:
+        """Without a tenant that the caller has the right for, none."""
+        home = self._caller.home_tenant
+        return only_tenant(home) if home in self._tenants else Tenants()
+
     def _shown(self, row: JobRow) -> JobRow:
         """With the names of the environment alone, if its values are not for the caller."""
         spec = row.job.spec
@@ -152,7 +158,15 @@ class TenantReads:
         return replace(row, job=replace(row.job, spec=spec))
 
     async def job(self, job_id: str, user_id: str | None) -> JobRow:
-        return self._shown(await self._reads.job(job_id, user_id, self._tenants))
+        """If several tenants have one, that of the caller's own tenant."""
+        try:
+            row = await self._reads.job(job_id, user_id, self._tenants)
+        except Ambiguous as several:
+            try:
+                row = await self._reads.job(job_id, user_id, self._home)
+            except NotFound:
+                raise several from None
+        return self._shown(row)
 
     async def jobs(
         self, where: JobFilter, size: int, token: str | None, offset: int = 0
@@ -160,13 +174,28 @@ class TenantReads:
         bound = replace(where, tenants=self._tenants)
         return (await self._reads.jobs(bound, size, token, offset)).shown_as(self._shown)
 
-    async def group(self, group: str, user_id: str | None) -> GroupRow:
-        return await self._reads.group(group, user_id, self._tenants)
+    async def group(
+        self, group: str, user_id: str | None, tenant_id: str | None = None
+    ) -> GroupRow:
+        """Of the tenant; without one, if several tenants have one, of the caller's own tenant."""
+        if tenant_id is not None:
+            named = only_tenant(tenant_id) if tenant_id in self._tenants else Tenants()
+            return await self._reads.group(group, user_id, named)
+        try:
+            return await self._reads.group(group, user_id, self._tenants)
+        except Ambiguous as several:
+            try:
+                return await self._reads.group(group, user_id, self._home)
+            except NotFound:
+                raise several from None
 
     async def members(self, row: JobRow, jobs: Sequence[Job]) -> list[JobRow]:
         """The rows of the members of the job's gang."""
-        assert row.job.spec.tenant_id in self._tenants
-        return [await self.job(job.spec.job_id, job.spec.user_id) for job in jobs]
+        tenant_id = row.job.spec.tenant_id
+        assert tenant_id in self._tenants
+        only = only_tenant(tenant_id)
+        rows = [await self._reads.job(job.spec.job_id, job.spec.user_id, only) for job in jobs]
+        return [self._shown(member) for member in rows]
 
     async def events(self, row: JobRow, size: int, after: int) -> Sequence[EventRow]:
         return await self._reads.events(row.job.uid, size, after)

@@ -137,7 +137,7 @@ class Services:
         """Ask a job to stop, whichever vocabulary the caller speaks."""
         stop.caller.check_owns(job)
         request = self.stop_request(stop)
-        stopped = await stop_job(self.store, job.spec.job_id, job.spec.user_id, request)
+        stopped = await stop_job(self.store, job.key, request)
         if stopped.before is not None:
             self.metrics.job_moved(stopped.before, stopped.job)
         return stopped

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from core.access import EVERY_TENANT, Tenants
+from core.access import only_tenant
 from core.audit_log import Actor, AuditAction, AuditEntry, job_target
 from core.changes import AtomicBatch, Change, JobMove, Send
 from core.errors import Conflict
-from core.job import Job, JobEvent, JobStatus, Rules
+from core.groups import GroupKey
+from core.job import Job, JobEvent, JobKey, JobStatus, Rules
 from core.job_steps import advance, entry_for
 from core.messages import OutMessage
 from core.names import Names
@@ -68,10 +69,10 @@ class Stopped:
     message: str
 
 
-async def stop_job(store: Store, job_id: str, user_id: str | None, request: StopRequest) -> Stopped:
-    """NotFound, Ambiguous, or Conflict if the job moved on under each of our tries."""
+async def stop_job(store: Store, key: JobKey, request: StopRequest) -> Stopped:
+    """NotFound, or Conflict if the job moved on under each of our tries."""
     for _ in range(_TRIES):
-        job = await store.find_job(job_id, user_id)
+        job = await store.find_job(key.job_id, key.user_id, only_tenant(key.tenant_id))
         others: list[Job] = []
         if job.gang is not None:
             # Of a gang all are stopped at once, whichever member was named.
@@ -84,7 +85,7 @@ async def stop_job(store: Store, job_id: str, user_id: str | None, request: Stop
             return Stopped(None, job, f"already stopping: {job.reason}")
         if (await store.commit([request.batch(job, others)], None)).all_applied:
             return Stopped(job, after, _message(after))
-    raise Conflict(f"job {job_id} kept changing while it was being stopped; try again")
+    raise Conflict(f"job {key.job_id} kept changing while it was being stopped; try again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,36 +104,27 @@ class GroupStopped:
         return len(self.moved) - self.cancelled
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOwner:
-    """Whose jobs of a group are meant."""
-
-    user_id: str | None = None
-    tenants: Tenants = EVERY_TENANT
-    check: Callable[[Job], None] = lambda _: None
-    """Raises what the caller may not stop."""
-
-
 async def stop_group(
-    store: Store, group: str, whose: GroupOwner, request: StopRequest
+    store: Store, group: GroupKey, request: StopRequest, check: Callable[[Job], None]
 ) -> GroupStopped:
-    """All its jobs, some hundred at a time. NotFound, Ambiguous, or Conflict if jobs kept moving
-    under each of our tries."""
-    owner = await store.find_group(group, whose.user_id, whose.tenants)
+    """All its jobs, some hundred at a time; `check` raises for what the caller may not stop.
+    Conflict if jobs kept moving under each of our tries."""
     moved: list[tuple[Job, Job]] = []
     idle = 0
     while idle < _TRIES:
-        jobs = await store.open_jobs(group, owner, _GROUP_BATCH, whose.tenants)
+        jobs = await store.open_jobs(group, _GROUP_BATCH)
         if not jobs:
-            return GroupStopped(owner, tuple(moved))
+            return GroupStopped(group.user_id, tuple(moved))
         for job in jobs:
-            whose.check(job)
+            check(job)
         steps = [(job, request.stopped(job)) for job in jobs]
         batches = [request.batch(job, await _others(store, job)) for job in jobs]
         done = await store.commit(batches, None)
         moved += [step for step, applied in zip(steps, done.applied, strict=True) if applied]
         idle = 0 if any(done.applied) else idle + 1
-    raise Conflict(f"the jobs of group {group} kept changing while they were stopped; try again")
+    raise Conflict(
+        f"the jobs of group {group.group} kept changing while they were stopped; try again"
+    )
 
 
 async def _others(store: Store, leader: Job) -> list[Job]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from config.live import LiveSettings
+from core.access import Tenants, only_tenant
 from core.audit_log import Actor, AuditAction, AuditEntry, job_target
 from core.changes import AtomicBatch, BatchParts
 from core.errors import (
@@ -19,8 +20,8 @@ from core.errors import (
     QuotaExceeded,
     ZenError,
 )
-from core.groups import After, Wait, dependency_words, parse_after, parse_array
-from core.job import Job
+from core.groups import After, GroupKey, Wait, dependency_words, parse_after, parse_array
+from core.job import Job, JobKey
 from core.job_fields import JobSpec
 from core.members import first_job_id
 from core.ports import Clock, Ids
@@ -57,9 +58,9 @@ class ExistingJobs(Protocol):
     """What a submission asks the store when somebody was there before it, and the way in for one
     of many jobs."""
 
-    async def find_job(self, job_id: str, user_id: str | None) -> Job: ...
-    async def find_group(self, group: str, user_id: str | None) -> str: ...
-    async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None: ...
+    async def find_job(self, job_id: str, user_id: str | None, tenants: Tenants) -> Job: ...
+    async def find_group(self, group: str, user_id: str | None, tenants: Tenants) -> GroupKey: ...
+    async def content_hash(self, key: JobKey) -> tuple[str, str] | None: ...
     async def commit_long(self, parts: BatchParts) -> CommitRefusal | None: ...
 
 
@@ -348,9 +349,12 @@ class Submissions:
         for word in spec.after:
             after = parse_after(word)
             assert after is not None, f"checked when it came: {word}"
-            wait = await self._find(after, spec.user_id)
+            wait = await self._find(after, spec)
             if wait is None:
-                expected = f"a job or a group that user {spec.user_id} has submitted before"
+                expected = (
+                    f"a job or a group that user {spec.user_id} has submitted before for tenant "
+                    f"{spec.tenant_id}"
+                )
                 faults.append(Fault("after", shown(after.needs), expected))
             else:
                 found.append(wait)
@@ -358,15 +362,16 @@ class Submissions:
             raise BadInput(faults)
         return tuple(found)
 
-    async def _find(self, after: After, user_id: str) -> Wait | None:
+    async def _find(self, after: After, spec: JobSpec) -> Wait | None:
+        """Jobs of other tenants are not there: neither that they exist nor how they end is told."""
+        user_id, tenants = spec.user_id, only_tenant(spec.tenant_id)
         try:
-            job = await self._store.find_job(after.needs, user_id)
+            job = await self._store.find_job(after.needs, user_id, tenants)
             return Wait(job.uid, None, after)
         except NotFound:
             pass  # then it may be a group
         try:
-            owner = await self._store.find_group(after.needs, user_id)
-            return Wait(None, (owner, after.needs), after)
+            return Wait(None, await self._store.find_group(after.needs, user_id, tenants), after)
         except NotFound:
             return None
 
@@ -420,7 +425,8 @@ class Submissions:
 
     async def _stored(self, spec: JobSpec) -> str | None:
         """The content hash of the job that has the id of its first one already."""
-        known = await self._store.content_hash(spec.user_id, first_job_id(spec))
+        key = JobKey(spec.tenant_id, spec.user_id, first_job_id(spec))
+        known = await self._store.content_hash(key)
         return None if known is None else known[1]
 
     async def _answer_again(
@@ -432,7 +438,8 @@ class Submissions:
                 f"job {spec.job_id} of user {spec.user_id} exists with other content: "
                 f"take another job_id, or submit exactly the same again"
             )
-        job = await self._store.find_job(first_job_id(spec), spec.user_id)
+        tenants = only_tenant(spec.tenant_id)
+        job = await self._store.find_job(first_job_id(spec), spec.user_id, tenants)
         if choice is None or choice.cluster != job.cluster:
             found = self._settings.current.by_name.get(job.cluster)
             quote = quote_of(job.spec, found) if found is not None else None

@@ -40,8 +40,8 @@ def offer(plan: PlanBuilder, spec: ClusterSpec, ids: Ids, admitted: Sequence[str
 
 
 def held_ids(plan: PlanBuilder, clusters: Mapping[str, ClusterSpec]) -> dict[str, str] | None:
-    """Job id → the job that has it to itself among all v1 clusters: a v1 stop names no user, so
-    the stop of one would be the stop of both. None: there are no v1 clusters."""
+    """Job id → the job that has it to itself among all v1 clusters: a v1 stop names no user and no
+    tenant, so the stop of one would be the stop of both. None: there are no v1 clusters."""
     v1 = {name for name, spec in clusters.items() if spec.worker == "v1"}
     if not v1:
         return None
@@ -52,7 +52,7 @@ def held_ids(plan: PlanBuilder, clusters: Mapping[str, ClusterSpec]) -> dict[str
 
 def twin_words(job: Job) -> str:
     return (
-        f"another user's job {job.spec.job_id} is on a v1 cluster: v1 workers tell jobs by their "
+        f"another job {job.spec.job_id} is on a v1 cluster: v1 workers tell jobs by their "
         "id alone, so this one waits until that one has ended"
     )
 

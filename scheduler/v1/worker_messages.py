@@ -77,12 +77,12 @@ class Claims:
             plan = self._plan
             waiting = [job for job in plan.waiting() if job.cluster in self._clusters]
             leased = [job for name in sorted(self._clusters) for job in plan.leased_in(name)]
-            self._by_key = {job.key: job.uid for job in (*waiting, *leased)}
+            self._by_key = {job.v1_key: job.uid for job in (*waiting, *leased)}
         return self._by_key
 
     def _job(self, vm: Vm, key: tuple[str, str]) -> Job | None:
         for job in self._plan.jobs_on(vm.uid):
-            if job.key == key:
+            if job.v1_key == key:
                 return job
         uid = self._index().get(key)
         return self._plan.jobs[uid] if uid is not None else None

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from core.commit_writes import Writes
-from core.groups import Wait, bad_end
-from core.job import Job, JobStatus
+from core.groups import GroupKey, Wait, bad_end
+from core.job import Job, JobStatus, group_of
 
-GroupKey = tuple[str, str]
-"""(user, group)."""
 Find = Callable[[str], Job | None]
 
 
@@ -44,8 +42,8 @@ class Dependencies:
         """The job as it is from now on."""
         if before is None and job.gang is not None:
             self.gangs[job.gang.uid][job.gang.rank] = job.uid
-        if before is None and job.spec.group is not None:
-            self.groups[job.spec.user_id, job.spec.group][job.uid] = None
+        if before is None and (group := group_of(job.spec)) is not None:
+            self.groups[group][job.uid] = None
         if before is not None and before.blocked is not None:
             self.blocked[before.blocked].discard(job.uid)
         if job.blocked is not None:
@@ -59,8 +57,8 @@ class Dependencies:
         touched = {dependency for dependency, _ in writes.waits}
         for job in writes.ended.values():
             touched |= self.waiters.get(job.uid, set())
-            if job.spec.group is not None:
-                touched |= self.waiters.get((job.spec.user_id, job.spec.group), set())
+            if (group := group_of(job.spec)) is not None:
+                touched |= self.waiters.get(group, set())
         for dependency in touched & self.waits.keys():
             self._look(dependency, find)
         for dependency in writes.unblocked:
@@ -84,7 +82,10 @@ class Dependencies:
             self.ready.add(dependency)
 
     def _end(self, wait: Wait, find: Find) -> tuple[bool, str | None]:
-        uids = [wait.uid] if wait.uid else list(self.groups.get(wait.group or ("", ""), ()))
+        if wait.uid is not None:
+            uids = [wait.uid]
+        else:
+            uids = list(self.groups.get(wait.group, ())) if wait.group is not None else []
         jobs = [job for uid in uids if (job := find(uid)) is not None]
         if any(not job.status.final for job in jobs):
             return False, None

@@ -72,10 +72,9 @@ class MemoryReads:
     async def group(
         self, group: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
     ) -> GroupRow:
-        owner = await self._store.find_group(group, user_id, tenants)
-        jobs = self._store.group_jobs(owner, group, tenants)
-        counts = Counter(job.status for job in jobs)
-        return GroupRow(group, owner, counts)
+        found = await self._store.find_group(group, user_id, tenants)
+        counts = Counter(job.status for job in self._store.group_jobs(found))
+        return GroupRow(found, counts)
 
     async def events(self, uid: str, size: int, after: int) -> Sequence[EventRow]:
         await self._store.reach()

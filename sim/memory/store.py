@@ -19,8 +19,8 @@ from core.commit_writes import fold
 from core.cost import SettledBills, Spent
 from core.errors import StoreDown
 from core.forecast import Forecast, PastRun, run_of
-from core.groups import only_one
-from core.job import WAITING, Job, JobStatus
+from core.groups import GroupKey, Owner, only_one
+from core.job import WAITING, Job, JobKey, JobStatus
 from core.messages import OutboxRow
 from core.ports import Clock, LeaderStatus
 from core.queueing import Ask, HeadsOf, Live
@@ -214,37 +214,32 @@ class MemoryStore:
         self, job_id: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
     ) -> Job:
         await self.reach()
-        uids = self.tables.users.get(job_id, {})
-        jobs = {user: self.tables.jobs[uid].job for user, uid in uids.items()}
+        uids = self.tables.owners.get(job_id, {})
         owners = [
-            user
-            for user, job in jobs.items()
-            if user_id in (None, user) and job.spec.tenant_id in tenants
+            o for o in sorted(uids) if user_id in (None, o.user_id) and o.tenant_id in tenants
         ]
-        return jobs[only_one("job", job_id, user_id, owners)]
+        owner = only_one("job", job_id, user_id, owners)
+        return self.tables.jobs[uids[owner]].job
 
     async def find_group(
         self, group: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
-    ) -> str:
+    ) -> GroupKey:
         await self.reach()
         owners = [
-            user
-            for user, name in self.tables.holds.groups
-            if name == group and user_id in (None, user) and self.group_jobs(user, group, tenants)
+            Owner(key.tenant_id, key.user_id)
+            for key in self.tables.holds.groups
+            if key.group == group and user_id in (None, key.user_id) and key.tenant_id in tenants
         ]
-        return only_one("group", group, user_id, owners)
+        owner = only_one("group", group, user_id, owners)
+        return GroupKey(owner.tenant_id, owner.user_id, group)
 
-    def group_jobs(self, user_id: str, group: str, tenants: Tenants) -> list[Job]:
-        """The jobs of a group that these tenants see, in order."""
-        uids = sorted(self.tables.holds.groups[user_id, group])
-        jobs = (self.tables.jobs[uid].job for uid in uids)
-        return [job for job in jobs if job.spec.tenant_id in tenants]
+    def group_jobs(self, group: GroupKey) -> list[Job]:
+        """The jobs of a group, in order."""
+        return [self.tables.jobs[uid].job for uid in sorted(self.tables.holds.groups[group])]
 
-    async def open_jobs(
-        self, group: str, user_id: str, limit: int, tenants: Tenants = EVERY_TENANT
-    ) -> Sequence[Job]:
+    async def open_jobs(self, group: GroupKey, limit: int) -> Sequence[Job]:
         await self.reach()
-        jobs = self.group_jobs(user_id, group, tenants)
+        jobs = self.group_jobs(group)
         live = (j for j in jobs if not j.status.final and j.status is not JobStatus.STOPPING)
         return list(islice(live, limit))
 
@@ -258,9 +253,9 @@ class MemoryStore:
         queue = self.tables.fair.get((cluster, tier, tenant_id))
         return min(len(queue), most) if queue is not None else 0
 
-    async def content_hash(self, user_id: str, job_id: str) -> tuple[str, str] | None:
+    async def content_hash(self, key: JobKey) -> tuple[str, str] | None:
         await self.reach()
-        uid = self.tables.users.get(job_id, {}).get(user_id)
+        uid = self.tables.owners.get(key.job_id, {}).get(Owner(key.tenant_id, key.user_id))
         return None if uid is None else (uid, self.tables.jobs[uid].content_hash)
 
     async def outbox(

@@ -18,7 +18,8 @@ from core.changes import AtomicBatch, CloudRequest, RegionStatus, Snapshot
 from core.configuration import ConfigVersion
 from core.cost import Amount, CostKind, DailyKey
 from core.forecast import Forecast
-from core.job import WAITING, Job, JobStatus
+from core.groups import Owner
+from core.job import WAITING, Job, JobStatus, owner_of
 from core.messages import NOTHING_READ, OutMessage, Progress, VmReadings
 from core.queueing import (
     HeadsOf,
@@ -173,7 +174,7 @@ class Tables:
     """Everything that is stored. Only whole commits are ever visible: nothing in here waits."""
 
     jobs: dict[str, JobRecord] = field(default_factory=dict)
-    users: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
+    owners: dict[str, dict[Owner, str]] = field(default_factory=lambda: defaultdict(dict))
     """job id → user → uid."""
     active: ActiveIndex = field(default_factory=ActiveIndex)
     """Leased and PROVISIONING ones, active VMs, and GONE ones that still hold leases."""
@@ -258,7 +259,7 @@ class Tables:
 
     def add_job(self, job: Job, content_hash: str) -> None:
         self.jobs[job.uid] = JobRecord(job, content_hash)
-        self.users[job.spec.job_id][job.spec.user_id] = job.uid
+        self.owners[job.spec.job_id][owner_of(job.spec)] = job.uid
         self._ensure_tenant(job.spec.tenant_id)
         self.newest.add((job.submitted_at, job.uid))
         self.last_arrivals = None

@@ -30,6 +30,7 @@ from core.changes import (
 from core.commit import KnownRows, Locked, RowKeys
 from core.commit_writes import Attempt, Writes, number_events
 from core.dead_letter_bounds import beyond_bounds
+from core.groups import Owner
 from core.job import WAITING, Job, JobStatus, TimelineEntry
 from core.messages import Progress
 from core.reads import AlertRow, AttemptRow, DeadLetterRow, EventRow
@@ -48,9 +49,9 @@ def known_of(tables: Tables, rows: RowKeys) -> Locked:
     known = KnownRows(
         job_versions={uid: record.job.version for uid, record in jobs.items()},
         job_keys={
-            (user, job_id): True
-            for user, job_id in rows.job_keys
-            if user in tables.users.get(job_id, ())
+            key: True
+            for key in rows.job_keys
+            if Owner(key.tenant_id, key.user_id) in tables.owners.get(key.job_id, ())
         },
         vm_versions={uid: tables.vms[uid].vm.version for uid in rows.vms if uid in tables.vms},
         vm_names={vm.name: True for vm in rows.new_vms if vm.name in tables.vm_names},

@@ -21,6 +21,7 @@ from core.changes import (
     VmMove,
 )
 from core.cluster import ClusterSpec
+from core.groups import Owner
 from core.job import TRANSITIONS, E, Job, JobEvent, JobStatus, Lease
 from core.messages import OutMessage, StartJob
 from core.tenants import HOLDS, machines_of
@@ -280,7 +281,8 @@ class Checkers:
     def _check_barrier(self, order: StartJob) -> None:
         """Nobody begins while a member that was placed with it has not claimed its part. Those
         that an elastic job can do without come one by one and wait for none."""
-        stored = self._tables.users.get(order.spec.job_id, {}).get(order.spec.user_id, "")
+        owner = Owner(order.spec.tenant_id, order.spec.user_id)
+        stored = self._tables.owners.get(order.spec.job_id, {}).get(owner, "")
         job = self._jobs.get(stored)
         if job is None or job.gang is None or job.gang.rank >= job.spec.least:
             return
@@ -364,8 +366,12 @@ class Checkers:
     def accepted(self, user_id: str, job_id: str) -> None:
         """The submitter got its answer."""
         self._accepted.add((user_id, job_id))
-        if user_id not in self._tables.users.get(job_id, {}):
+        if not self._is_stored(user_id, job_id):
             self.broken("I1", f"{job_id} was accepted but is not stored", job_id)
+
+    def _is_stored(self, user_id: str, job_id: str) -> bool:
+        owners = self._tables.owners.get(job_id, ())
+        return any(owner.user_id == user_id for owner in owners)
 
     def dead_letters(self) -> Collection[str]:
         """Ids of messages that were refused and kept."""
@@ -382,7 +388,7 @@ class Checkers:
     def at_the_end(self, cloud: CloudProject, floors: Mapping[str, int]) -> None:
         """After healing, with no demand left."""
         for user_id, job_id in sorted(self._accepted):
-            if user_id not in self._tables.users.get(job_id, {}):
+            if not self._is_stored(user_id, job_id):
                 self.broken("I1", f"{job_id} was accepted and is lost", job_id)
         for job in self._jobs.values():
             if not job.status.final:

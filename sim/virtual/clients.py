@@ -144,7 +144,8 @@ class PretendClients:
             try:
                 why, rules = "stopped by its owner", replica.settings.rules
                 request = StopRequest(why, rules, self._names, replica.clock.now())
-                await stop_job(replica.store, order.job_id, "0", request)
+                job = await replica.store.find_job(order.job_id, "0")
+                await stop_job(replica.store, job.key, request)
             except (NotFound, Conflict):
                 return False
             return True

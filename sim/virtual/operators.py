@@ -13,10 +13,11 @@ from core.audit_log import Actor, AuditAction, AuditEntry
 from core.changes import PutTenant
 from core.cost import Spent
 from core.errors import Conflict, NotFound, StoreDown
+from core.job import group_of
 from core.names import Names
 from core.tenants import Tenant
 from scheduler.operations.dead_letters import replay_dead_letter
-from scheduler.operations.stop import GroupOwner, StopRequest, stop_group
+from scheduler.operations.stop import StopRequest, stop_group
 from scheduler.replica import Replica
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore
@@ -136,15 +137,14 @@ class Desk:
 
     async def _stop_group(self, replica: Replica) -> bool:
         live = self._office.store.tables.live.values()
-        groups = sorted({job.spec.group for job in live if job.spec.group})
+        groups = sorted({group for job in live if (group := group_of(job.spec)) is not None})
         if not groups:
             return False
         why, rules = "cancelled as a whole", replica.settings.rules
         request = StopRequest(why, rules, self._office.names, replica.clock.now())
         try:
-            stopped = await stop_group(
-                replica.store, self._dice.choice(groups), GroupOwner(), request
-            )
+            group = self._dice.choice(groups)
+            stopped = await stop_group(replica.store, group, request, lambda _: None)
         except (Conflict, NotFound):
             return False
         return bool(stopped.cancelled + stopped.stopping)

@@ -120,7 +120,9 @@ def _chained(dice: random.Random, orders: Sequence[Order]) -> list[Order]:
     """Some wait for the end of one that came long before, most of them for a good one."""
     chained = []
     for order in orders:
-        earlier = [o for o in orders if o.at < order.at - CHAIN_S and not o.by_bus]
+        tenant = order.body.get("tenant_id")
+        own = [o for o in orders if o.body.get("tenant_id") == tenant and not o.by_bus]
+        earlier = [o for o in own if o.at < order.at - CHAIN_S]
         if earlier and not order.by_bus and dice.random() < CHAINED:
             needs = dice.choice(earlier).job_id
             after = [f"{needs}:any" if dice.random() < 0.3 else needs]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import BadInput, IllegalTransition
-from core.groups import ARRAY_MAX, After, dependency_words, parse_after, parse_array
+from core.groups import ARRAY_MAX, After, GroupKey, dependency_words, parse_after, parse_array
 from core.job import BLOCKED_MAX_S, E, Job, JobStatus, Rules, S
 from core.job_fields import JobSpec
 from core.job_steps import advance, new_job
@@ -61,7 +61,9 @@ def test_after_says_which_end_will_do() -> None:
 
 def test_counts_in_words() -> None:
     """The line under a group's jobs."""
-    words = GroupRow("g", "0", {JobStatus.RUNNING: 3, JobStatus.SUCCEEDED: 997}).words
+    words = GroupRow(
+        GroupKey("default", "0", "g"), {JobStatus.RUNNING: 3, JobStatus.SUCCEEDED: 997}
+    ).words
     assert words == "1000 jobs: 3 RUNNING, 997 SUCCEEDED"
 
 

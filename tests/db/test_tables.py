@@ -230,7 +230,7 @@ def _asked(query: str) -> str:
         (snapshot.JOBS_MOVED % 10**9, "ix_jobs_moved"),
         (snapshot.JOBS_LEFT % 10**9, "ix_jobs_moved"),
         (_PAGE, "ix_jobs_tenant"),
-        ("SELECT uid FROM jobs WHERE job_id = 'j77'", "uq_jobs_job_id_user_id"),
+        ("SELECT uid FROM jobs WHERE job_id = 'j77'", "uq_jobs_identity"),
         ("SELECT 1 FROM outbox WHERE published_at IS NULL ORDER BY outbox_id", "ix_outbox_unpub"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -208,7 +209,11 @@ class CustomerRoutes(Routes):
         other users do not count."""
         services, job_id = self._services, read_job_id(request)
         where = JobFilter({"user_id": user_id}, job_ids=(job_id,), statuses=LIVE)
-        rows = (await services.reads_of(request).jobs(where, 2, None)).rows
+        reads = services.reads_of(request)
+        rows = (await reads.jobs(where, 2, None)).rows
+        if len(rows) > 1:
+            home = {"user_id": user_id, "tenant_id": caller_of(request).home_tenant}
+            rows = (await reads.jobs(replace(where, fields=home), 2, None)).rows or rows
         if len(rows) > 1:
             raise Ambiguous(f"several users have a live job {job_id}: say which user_id")
         if rows:
@@ -230,7 +235,9 @@ class CustomerRoutes(Routes):
             return []
         reads = self._services.reads_of(request)
         page = await reads.jobs(JobFilter({"user_id": user_id}, job_ids=job_ids), IDS_MAX, None)
-        jobs = {row.job.spec.job_id: row.job for row in page.rows}
+        home = caller_of(request).home_tenant
+        own_last = sorted(page.rows, key=lambda row: row.job.spec.tenant_id == home)
+        jobs = {row.job.spec.job_id: row.job for row in own_last}
         known = await reads.milestones(jobs.values())
         found = [jobs[job_id] for job_id in dict.fromkeys(job_ids) if job_id in jobs]
         whens = [known.get(job.uid, Milestones()) for job in found]

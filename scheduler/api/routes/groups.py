@@ -13,8 +13,9 @@ from core.job import JobStatus
 from scheduler.api.caller import ApiCaller
 from scheduler.api.http.endpoint import ResponseDoc, Routes, read_object, reply, route
 from scheduler.api.http.params import Param, Query, read_job_id
+from scheduler.api.job_access import TENANT
 from scheduler.api.stop_requests import FIELDS, STOP_BODY, stop_of
-from scheduler.operations.stop import GroupOwner, stop_group
+from scheduler.operations.stop import stop_group
 
 USER = Param("user_id", "text", "Whose group; needed only if several users have one of that name.")
 NOTHING_TO_STOP = "nothing to stop: its jobs have ended, or are being stopped already"
@@ -51,18 +52,20 @@ class GroupRoutes(Routes):
         "GET /api/v1/groups/{group}",
         Right.JOBS_READ,
         "The counts.",
-        params=(USER,),
+        params=(USER, TENANT),
         errors=(404, 409),
     )
     async def get(self, request: Request, query: Query) -> GroupOut:
         """A group's jobs, counted by status."""
         reads = self._services.reads_of(request)
-        row = await reads.group(read_job_id(request, "group"), query.text("user_id"))
+        row = await reads.group(
+            read_job_id(request, "group"), query.text("user_id"), query.text("tenant_id")
+        )
         counts = {status: row.counts[status] for status in JobStatus if row.counts.get(status)}
         total = sum(counts.values())
         return GroupOut(
-            group=row.group,
-            user_id=row.user_id,
+            group=row.key.group,
+            user_id=row.key.user_id,
             total=total,
             done=all(status.final for status in counts),
             succeeded=counts.get(JobStatus.SUCCEEDED) == total,
@@ -81,7 +84,7 @@ class GroupRoutes(Routes):
                 {"cancelled": 0, "stopping": 0, "message": NOTHING_TO_STOP},
             ),
         },
-        params=(USER,),
+        params=(USER, TENANT),
         body=STOP_BODY,
         errors=(404, 409),
     )
@@ -90,8 +93,10 @@ class GroupRoutes(Routes):
         services, group = self._services, read_job_id(request, "group")
         body = await read_object(request, FIELDS, optional=True)
         asked = services.stop_request(stop_of(request, body, user_id=query.text("user_id")))
-        whose = GroupOwner(query.text("user_id"), caller.tenants, caller.check_owns)
-        stopped = await stop_group(services.store, group, whose, asked)
+        found = await services.bound_reads(caller).group(
+            group, query.text("user_id"), query.text("tenant_id")
+        )
+        stopped = await stop_group(services.store, found.key, asked, caller.check_owns)
         for before, after in stopped.moved:
             services.metrics.job_moved(before, after)
         words = f"{stopped.cancelled} cancelled, {stopped.stopping} stopping"

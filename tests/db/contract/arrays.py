@@ -70,10 +70,11 @@ class Arrays:
         await put(store, shared_by(jobs), *jobs)
         expected = {new.job.spec.job_id: new.job for new in jobs}
         assert await stored(reads) == expected
+        group = await store.find_group("sweep", "ada")
         assert await store.find_job("sweep-3", "ada") == expected["sweep-3"]
         assert (await reads.job("sweep-3", "ada")).job == expected["sweep-3"]
         assert {j.spec.job_id: j for j in (await store.snapshot(100)).jobs} == expected
-        assert {j.spec.job_id: j for j in await store.open_jobs("sweep", "ada", 9)} == expected
+        assert {j.spec.job_id: j for j in await store.open_jobs(group, 9)} == expected
         labels = JobFilter(labels={"team": "vision"})
         assert (await reads.jobs(labels, 100, None)).total == 5
 

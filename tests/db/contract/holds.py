@@ -8,7 +8,7 @@ import pytest
 
 from core.changes import JobMove, NewJob
 from core.errors import Ambiguous, NotFound
-from core.groups import After, Wait
+from core.groups import After, GroupKey, Wait
 from core.job import Job, JobEvent, JobStatus, Membership
 from core.job_steps import EventFacts, advance, entry_for, new_job
 from core.ports import Store
@@ -30,7 +30,7 @@ def needs(job: Job, *, good_only: bool = True) -> Wait:
 
 
 def needs_group(group: str, *, good_only: bool = True) -> Wait:
-    return Wait(None, ("0", group), After(group, good_only))
+    return Wait(None, GroupKey("default", "0", group), After(group, good_only))
 
 
 async def ends(store: Store, job: Job, event: JobEvent = E.STOP_ASKED) -> None:
@@ -134,17 +134,17 @@ class Groups:
         await put(store, *map(submitted, [*jobs, maker.job("alone")]))
         await ends(store, jobs[0])
         row = await reads.group("g", None)
-        assert (row.user_id, dict(row.counts)) == ("0", {S.CANCELLED: 1, S.QUEUED: 2})
+        assert (row.key.user_id, dict(row.counts)) == ("0", {S.CANCELLED: 1, S.QUEUED: 2})
         page = await reads.jobs(JobFilter({"group": "g"}), 10, None)
         assert {r.job.spec.job_id for r in page.rows} == {"g-0", "g-1", "g-2"}
-        assert {j.spec.job_id for j in await store.open_jobs("g", "0", 10)} == {"g-1", "g-2"}
-        assert len(await store.open_jobs("g", "0", 1)) == 1
+        assert {j.spec.job_id for j in await store.open_jobs(row.key, 10)} == {"g-1", "g-2"}
+        assert len(await store.open_jobs(row.key, 1)) == 1
 
     async def test_a_group_belongs_to_its_user(self, store: Store, maker: Maker) -> None:
         """Two users may have groups of one name: then one must say whose."""
         mine, yours = maker.job("a", group="g"), maker.job("b", group="g", user_id="you")
         await put(store, submitted(mine), submitted(yours))
-        assert await store.find_group("g", "you") == "you"
+        assert await store.find_group("g", "you") == ("default", "you", "g")
         with pytest.raises(Ambiguous):
             await store.find_group("g", None)
         with pytest.raises(NotFound):

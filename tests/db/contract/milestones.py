@@ -48,5 +48,5 @@ class Histories:
         mine = [maker.job(name, user_id="ada") for name in ("a", "b", "c")]
         await put(store, *map(submitted, (*mine, maker.job("a", user_id="bob"))))
         page = await reads.jobs(JobFilter({"user_id": "ada"}, job_ids=("a", "c", "zzz")), 10, None)
-        assert sorted(row.job.key for row in page.rows) == [("ada", "a"), ("ada", "c")]
+        assert sorted(row.job.v1_key for row in page.rows) == [("ada", "a"), ("ada", "c")]
         assert page.total == 2

@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 
 from core.access import Tenants
-from core.errors import NotFound
-from core.job import Job
+from core.errors import Ambiguous, NotFound
+from core.groups import After, Wait
+from core.job import E, Job, group_of
 from core.ports import Store
 from core.reads import JobFilter, Reads
-from tests.db.builders import Maker, put, submitted
+from core.reasons import RefusalKind
+from tests.db.builders import Maker, at, put, step, submitted
+from tests.db.contract.holds import behind, freed, succeeds
 
 RED, BLUE = Tenants(frozenset({"red"})), Tenants(frozenset({"blue"}))
 
@@ -40,13 +43,15 @@ class TenantBounds:
                 await find("mine", None, BLUE)
 
     async def test_of_a_group_the_own_jobs(self, store: Store, reads: Reads, maker: Maker) -> None:
-        """A group that holds jobs of two tenants is counted and stopped for each apart."""
+        """A user's groups of one name in two tenants are two groups."""
         mine = await _put(store, maker, "mine", "red")
         await _put(store, maker, "theirs", "blue")
-        owner = await store.find_group("g", None, RED)
-        assert [job.uid for job in await store.open_jobs("g", owner, 9, RED)] == [mine.uid]
+        found = await store.find_group("g", None, RED)
+        assert found == ("red", "0", "g")
+        assert [job.uid for job in await store.open_jobs(found, 9)] == [mine.uid]
         assert sum((await reads.group("g", None, RED)).counts.values()) == 1
-        assert sum((await reads.group("g", None)).counts.values()) == 2
+        with pytest.raises(Ambiguous, match="tenant_id"):
+            await reads.group("g", None)
         with pytest.raises(NotFound, match="g"):
             await store.find_group("g", None, Tenants(frozenset({"green"})))
 
@@ -56,3 +61,34 @@ class TenantBounds:
         assert (await reads.jobs(JobFilter(tenants=Tenants()), 9, None)).rows == ()
         with pytest.raises(NotFound):
             await reads.job("mine", None, Tenants())
+
+    async def test_two_tenants_may_have_the_same_id(
+        self, store: Store, reads: Reads, maker: Maker
+    ) -> None:
+        """Nobody takes an id from another tenant; the own tenant's second one is refused."""
+        red, blue = [await _put(store, maker, "train", name) for name in ("red", "blue")]
+        assert await store.find_job("train", "0", RED) == red
+        assert (await reads.job("train", None, BLUE)).job == blue
+        for find in (reads.job, store.find_job):
+            with pytest.raises(Ambiguous, match="tenant_id"):
+                await find("train", "0")
+        for job in (red, blue):
+            assert await store.content_hash(job.key) == (job.uid, submitted(job).content_hash)
+        assert await store.content_hash(red.key._replace(tenant_id="green")) is None
+        again = replace(maker.job("train"), spec=red.spec)
+        committed = await store.commit([(submitted(again),)], None)
+        assert committed.refusals[0].kind is RefusalKind.EXISTS
+
+    async def test_jobs_wait_for_the_group_of_their_tenant(
+        self, store: Store, maker: Maker
+    ) -> None:
+        """Another tenant's group of that name neither holds them up nor tells them how it ended."""
+        red, blue = [await _put(store, maker, name, name) for name in ("red", "blue")]
+        waiting = maker.job("waiting", tenant_id="red")
+        group = group_of(red.spec)
+        assert group is not None
+        await put(store, behind(waiting, None, Wait(None, group, After("g"))))
+        await put(store, step(blue, E.STOP_ASKED, at(1)))
+        assert await freed(store) == {}
+        await succeeds(store, red)
+        assert await freed(store) == {"waiting": None}

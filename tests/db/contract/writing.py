@@ -14,7 +14,7 @@ from core.changes import (
     VmHeartbeat,
 )
 from core.errors import Ambiguous, NotFound, TermPassed
-from core.job import JobEvent, JobStatus, Lease, Offer
+from core.job import JobEvent, JobKey, JobStatus, Lease, Offer
 from core.job_steps import EventFacts, advance, entry_for, offered
 from core.messages import OutMessage
 from core.ports import Store
@@ -49,7 +49,7 @@ class Submissions:
         )
         await put(store, submitted(job))
         assert await store.find_job("full", "ann") == job
-        assert await store.content_hash("ann", "full") == (job.uid, submitted(job).content_hash)
+        assert await store.content_hash(job.key) == (job.uid, submitted(job).content_hash)
 
     async def test_a_start_message_that_is_out_is_known(self, store: Store, maker: Maker) -> None:
         """With the VM it was sent for; it is over when the job is claimed."""
@@ -85,7 +85,7 @@ class Submissions:
         """What was never submitted is not found."""
         with pytest.raises(NotFound):
             await store.find_job("none", None)
-        assert await store.content_hash("ann", "none") is None
+        assert await store.content_hash(JobKey("default", "ann", "none")) is None
 
     async def test_repeat_is_refused(self, store: Store, maker: Maker) -> None:
         """A second submission under the same user and id is refused as `exists`."""
@@ -293,7 +293,7 @@ class Leading:
         job = maker.job("j")
         with pytest.raises(TermPassed):
             await store.commit([(submitted(job),)], old.term)
-        assert await store.content_hash("0", "j") is None
+        assert await store.content_hash(JobKey("default", "0", "j")) is None
         assert (await store.commit([(submitted(job),)], new.term)).all_applied
 
     async def test_term_without_leader(self, store: Store, maker: Maker) -> None:

@@ -159,7 +159,7 @@ class House:
     @property
     def jobs(self) -> dict[tuple[str, str], Job]:
         """By user and job id."""
-        return {record.job.key: record.job for record in self.tables.jobs.values()}
+        return {record.job.v1_key: record.job for record in self.tables.jobs.values()}
 
     @property
     def sent(self) -> list[OutMessage]:

@@ -83,7 +83,7 @@ class TenantAccess:
 
     async def jobs(self) -> list[tuple[str, str]]:
         page = await self.reads.jobs(JobFilter(), 100, None)
-        return sorted(row.job.key for row in page.rows)
+        return sorted(row.job.v1_key for row in page.rows)
 
     async def outbox(self) -> list[OutMessage]:
         return [row.message for row in await self.store.outbox(100)]

@@ -188,13 +188,15 @@ def test_nobody_else_gets_it_while_another_may_have_taken_it(suspect: Vm, again:
     assert ("job-1" in Cycle(jobs, vms, recalled=recalled).starts) is again
 
 
-def test_two_jobs_with_one_id_are_never_out_together() -> None:
-    """A v1 stop names no user. The later waits and says so; on other clusters it would not."""
-    jobs = [taken(1, "vm-a", job_id="x"), job(2, workflow="train", job_id="x", user_id="ada")]
+@pytest.mark.parametrize("whose", [{"user_id": "ada"}, {"tenant_id": "red"}])
+def test_two_jobs_with_one_id_are_never_out_together(whose: dict[str, str]) -> None:
+    """A v1 stop names no user and no tenant. The later waits and says so; on other clusters it
+    would not."""
+    jobs = [taken(1, "vm-a", job_id="x"), job(2, workflow="train", job_id="x", **whose)]
     cycle = Cycle(jobs, [busy("vm-a"), booting("vm-b")])
     assert cycle.starts == []
     assert cycle.job(2).status is S.QUEUED
-    assert "another user's job x" in cycle.reasons["job-uid-0002"]
+    assert "another job x" in cycle.reasons["job-uid-0002"]
 
 
 def test_of_two_new_jobs_with_one_id_one_is_admitted() -> None:

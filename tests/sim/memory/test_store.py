@@ -117,7 +117,7 @@ async def test_a_shut_door_is_store_down_for_one_replica(store: MemoryStore, mak
     for call in (store.snapshot(1), store.commit([(submitted(job),)], None), store.lead("a", 10)):
         with pytest.raises(StoreDown, match="does not answer"):
             await call
-    assert await other.content_hash("0", "j") is None
+    assert await other.content_hash(job.key) is None
     await put(other, submitted(job))
     store.down = False
     assert await store.find_job("j", None) == job
@@ -165,7 +165,7 @@ async def test_crash_at_the_boundary(
     with pytest.raises(Crash):
         await door.commit([(submitted(job), send(b"x"))], None)
     assert stages == (["before", "after"] if written else ["before"])
-    assert (await store.content_hash("0", "j") is not None) is written
+    assert (await store.content_hash(job.key) is not None) is written
     assert len(await store.outbox(10)) == len(store.history) == written
 
 

@@ -76,7 +76,7 @@ async def test_defaults() -> None:
         answer = await client.post("/jobs/gcp?trace=1", json={**SHORT, "colour": "blue"})
     assert (answer.status_code, answer.json()) == (200, {"job_id": "a", "status": "new"})
     (job,) = house.jobs.values()
-    assert (job.key, job.cluster, job.spec.keep_alive) == (("0", "a"), "1xl4", False)
+    assert (job.v1_key, job.cluster, job.spec.keep_alive) == (("0", "a"), "1xl4", False)
 
 
 async def test_repeat_is_refused_unless_it_has_a_key() -> None:
@@ -221,7 +221,7 @@ async def test_stop(path: str) -> None:
         for _ in range(2):
             answer = await client.post(path)
             assert (answer.status_code, answer.json()) == (200, {"status": "stopping"})
-        assert house.jobs[job.key].status is JobStatus.STOPPING
+        assert house.jobs[job.v1_key].status is JobStatus.STOPPING
         house.move("a", E.STOPPED)
         assert_error(await client.post(path), 404, "not_found")
 

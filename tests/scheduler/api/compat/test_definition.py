@@ -58,7 +58,7 @@ async def test_submission_is_answered_201_with_the_job() -> None:
     }
     assert str(UUID(job_id)) == job_id
     (job,) = house.jobs.values()
-    assert (job.key, job.spec.tenant_id) == (("0", job_id), "default")
+    assert job.key == ("default", "0", job_id)
     assert job.spec.queue_timeout_s == 15
 
 
