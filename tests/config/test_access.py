@@ -10,8 +10,10 @@ import pytest
 
 from config.errors import ConfigError
 from config.load import load_settings
+from config.reload import Reader, merged, restart_faults
 from core.access import Grant, Right
 from core.access_rules import AccessRules
+from tests.config.test_load import MINIMAL
 
 CORP = {"issuer": "https://login.example.org", "audiences": ["zen"]}
 
@@ -91,3 +93,14 @@ def test_an_issuer_on_loopback_needs_no_tls(tmp_path: Path) -> None:
     """For tests and laptops."""
     rules = access({"issuers": {"corp": {**CORP, "issuer": "http://127.0.0.1:9000"}}})
     assert rules.issuers["corp"].issuer == "http://127.0.0.1:9000"
+
+
+def test_an_edit_counts_while_the_service_runs() -> None:
+    """No restart for roles, people and issuers."""
+    reader = Reader({})
+    started = reader.file(MINIMAL.encode(), "zen.yaml")
+    edit = f"{MINIMAL}\naccess: {{roles: {{auditor: [audit.read]}}}}\n"
+    candidate = reader.file(edit.encode(), "zen.yaml")
+    assert restart_faults(started, candidate, "zen.yaml") == []
+    assert merged(started, candidate).access.roles["auditor"] == {Right.AUDIT_READ}
+    assert any("access.roles.auditor" in line for line in candidate.diff(started))

@@ -12,6 +12,7 @@ from core.access import Right
 from core.configuration import ConfigVersion
 from core.errors import BadInput, Fault, StoreDown
 from core.submission import shown
+from scheduler.access.authenticator import NotAllowed
 from scheduler.api.caller import ApiCaller
 from scheduler.api.http.endpoint import Body, Endpoint, Routes, read_object, route
 from scheduler.api.http.params import Param, Query
@@ -177,6 +178,7 @@ class ConfigRoutes(Routes):
         if not isinstance(number, int) or number is True or not 1 <= number <= VERSION_MAX:
             raise BadInput([Fault("version", shown(number), "the number of a version")])
         _words(data, "by", "nobody")  # older clients say who they are: their key says it better
+        await self._check_access(number, caller)
         done = await self._live.rollback(number, caller.principal.label, caller.actor)
         words = f"version {done.version.version} is active, with the content of version {number}"
         if not done.changed:
@@ -184,6 +186,18 @@ class ConfigRoutes(Routes):
         diff = done.version.diff if done.changed else ()
         file = file_out(self._live.report)
         return RolledOut(done.version.version, done.changed, diff, words, file)
+
+    async def _check_access(self, number: int, caller: ApiCaller) -> None:
+        """NotAllowed: the old version gives roles that the active one does not, and the caller may
+        give none."""
+        if caller.may(Right.GRANTS):
+            return
+        old = await self._live.versions.version(number)
+        if old.document.get("access", {}) != in_force(self._live).document.get("access", {}):
+            raise NotAllowed(
+                f"version {number} has another section access: who rolls back to it needs the "
+                f"right {Right.GRANTS}, too (role admin)"
+            )
 
 
 def in_force(live: LiveConfig) -> ConfigVersion:

@@ -33,6 +33,7 @@ FORM = "application/x-www-form-urlencoded"
 FORM_BYTES_MAX = 4096
 SCOPE = "openid email profile"
 HOME = "/sign-in"
+NO_KEY = "this is no API key: expected zen_ and more"
 _PAGE = {"Content-Security-Policy": SIGN_IN_POLICY}
 
 
@@ -100,10 +101,11 @@ class SignInRoutes(Routes):
         try:
             # Also what is no key is counted as a guess.
             principal = await self._principal(request, Credentials(f"Bearer {key}"))
-            if parsed is None:
-                raise Unauthenticated("this is no API key")
         except Unauthenticated as error:
-            return self._signed_out(str(error), HTTPStatus.UNAUTHORIZED)
+            problem = str(error) if parsed else NO_KEY
+            return self._signed_out(problem, HTTPStatus.UNAUTHORIZED)
+        if parsed is None:
+            return self._signed_out(NO_KEY, HTTPStatus.UNAUTHORIZED)
         sessions = self._services.access.sessions
         cookie = await sessions.open(principal, self._actor(request, principal.name), parsed[1])
         return self._signed_in(cookie)

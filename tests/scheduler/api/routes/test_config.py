@@ -14,7 +14,7 @@ from scheduler.api.examples import example_of
 from scheduler.api.http.app import create_app, endpoints
 from scheduler.api.routes.config import ConfigRoutes
 from scheduler.api.services import Services
-from tests.access import OWNER, bearer
+from tests.access import OWNER, bearer, known
 from tests.config.test_load import MINIMAL
 from tests.config.test_reload import TWO
 from tests.db.builders import Maker, put, submitted
@@ -23,6 +23,7 @@ from tests.scheduler.api.fakes import assert_error
 from tests.scheduler.operations.test_live_config import E6, TYPO, Desk, House
 
 PATH = "/api/v1/config"
+OPERATOR, OPERATOR_KEY = known("operator0000", ("*", "operator"))
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def desk(house: House) -> Desk:
 
 @pytest.fixture
 def services(desk: Desk) -> Services:
-    return replace(Api().services(), config=desk.live)
+    return replace(Api(keys=(OPERATOR_KEY,)).services(), config=desk.live)
 
 
 @pytest.fixture
@@ -176,3 +177,22 @@ def test_examples_are_true(services: Services) -> None:
         for answer in endpoint.answers.values():
             assert answer.shape is not None
             msgspec.convert(example_of(answer.shape), answer.shape)
+
+
+async def test_an_operator_rolls_no_roles_back(
+    house: House, desk: Desk, client: httpx.AsyncClient
+) -> None:
+    """Else an operator whose role the configuration took away would take it back."""
+    given = "access:\n  users: {eve@example.com: [{tenant: '*', role: admin}]}\n"
+    for text in (MINIMAL + given, E6):
+        desk.paper.write(text)
+        await house.pass_s(1)
+    operator = bearer(OPERATOR)
+    refused = await client.post(f"{PATH}/rollback", json={"version": 2}, headers=operator)
+    body = assert_error(refused, 403, "forbidden")
+    assert "grants" in str(body["error"])
+    assert len(await house.history()) == 3
+    same = await client.post(f"{PATH}/rollback", json={"version": 1}, headers=operator)
+    assert same.status_code == 200, same.text
+    admin = await client.post(f"{PATH}/rollback", json={"version": 2})
+    assert admin.status_code == 200, admin.text
