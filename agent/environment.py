@@ -142,14 +142,19 @@ def environment_for(
         base |= person or {"HOME": str(seen.work), "USER": "job", "LOGNAME": "job"}
     seen = seen or places
     base["TMPDIR"] = str(seen.temporary)
-    return {**base, **_rendezvous(order), **order.spec.environment, **_facts(order, places, seen)}
+    return {**base, **_rendezvous(order), **_own(order), **_facts(order, places, seen)}
 
 
 def environment_inside(order: StartJob, places: AttemptDirectories, devices: str) -> dict[str, str]:
     """For a container: its image is the base. `devices` are its GPUs as it counts them."""
     base = {"TMPDIR": str(INSIDE.temporary), **_rendezvous(order)}
     facts = _facts(order, places, INSIDE) | {"CUDA_VISIBLE_DEVICES": devices}
-    return {**base, **order.spec.environment, **facts}
+    return {**base, **_own(order), **facts}
+
+
+def _own(order: StartJob) -> dict[str, str]:
+    """The job's own variables, and its secrets."""
+    return {**order.spec.environment, **order.secret_values}
 
 
 def _rendezvous(order: StartJob) -> dict[str, str]:

@@ -149,6 +149,9 @@ class JobRunner:
 
     async def _keep(self, kept: _Kept) -> Input:
         order = kept.order
+        if missing := order.spec.secrets.keys() - order.secret_values.keys():
+            words = f"its start message has no values for {', '.join(sorted(missing))}"
+            return StartFailed(order.lease_id, 126, words)
         if order.size is not None:
             write_size(order, order.size, kept.places)
         try:

@@ -13,7 +13,8 @@ import typer
 from cli.options import Given, option, pairs
 from cli.output.durations import is_span, moment, seconds
 from core.clock import SystemClock
-from core.job_fields import FIELDS, FILTERS, JobField, Option, Said, types
+from core.field_options import Option, Said
+from core.job_fields import FIELDS, FILTERS, JobField, types
 
 _SPAN_UNIT_S = {Said.SECONDS: 1, Said.MINUTES: 60}
 SUBMITTED = tuple(field for field in FIELDS.values() if field.option is not None)

@@ -71,6 +71,8 @@ def settings_of(
         _refuse_open_listening(document, values["api"])
     if document.faults:
         raise ConfigError(document.faults)
+    tenants = {name: dict(of) for name, of in values["tenants"].items() if name != _CREATE}
+    projects = {name: tuple(of.pop("secret_projects")) for name, of in tenants.items()}
     return Settings(
         project=values["project"],
         names=Names(values["prefix"]),
@@ -100,11 +102,8 @@ def settings_of(
         create_tenants=_create_tenants(values),
         single_tenant=values["single_tenant"],
         confirm_above_usd_per_hour=values["submit"]["confirm_above_usd_per_hour"],
-        tenants={
-            name: TenantBudget(**given)
-            for name, given in values["tenants"].items()
-            if name != _CREATE
-        },
+        tenants={name: TenantBudget(**given) for name, given in tenants.items()},
+        secret_projects=projects,
     )
 
 

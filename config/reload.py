@@ -28,7 +28,7 @@ from core.timers import AGENT_TIMERS
 
 PROCESS_KEYS: Final = (
     *("database_url", "pubsub_host", "compute_url", "identity_certs_url", "log_level"),
-    "secrets.key_file",
+    *("secrets.key_file", "secrets.manager_url"),
     *("workers.key_file", "workers.service_account"),
     *(key.path for key in KEYS if key.path.startswith("api.")),
 )

@@ -33,6 +33,7 @@ from config.value_types import (
     PREFIX,
     PRICE,
     PROJECT,
+    PROJECTS,
     REGION_NAME,
     SECONDS,
     SERVICE_ACCOUNT,
@@ -344,6 +345,13 @@ _TENANT_KEYS: Sequence[Key] = (
         TenantBudget().warn_at,
         "An alert is raised when this part of a budget is spent.",
     ),
+    Key(
+        "tenants.*.secret_projects",
+        PROJECTS,
+        [],
+        "Google projects whose secrets (`sm://PROJECT/NAME`) its jobs may use. The scheduler reads "
+        "them with its own account, so name only projects that are the tenant's.",
+    ),
 )
 
 
@@ -406,7 +414,10 @@ DECLARED: Final[dict[str, tuple[type, dict[str, ValueType]]]] = {
         {"mounts": MOUNTS, "network": choice(*NETWORKS), "user": choice(*USERS)},
     ),
     "sandbox": (SandboxRules, {name: whole(*bounds) for name, bounds in BOUNDS.items()}),
-    "secrets": (SecretSettings, {"key_file": optional(FILE_PATH)}),
+    "secrets": (
+        SecretSettings,
+        {"key_file": optional(FILE_PATH), "manager_url": optional(URL)},
+    ),
     "workers": (
         WorkerSettings,
         {"key_file": optional(FILE_PATH), "service_account": optional(SERVICE_ACCOUNT)},

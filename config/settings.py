@@ -74,6 +74,9 @@ class SecretSettings:
     """The file of the keys that secrets are sealed with in the database, the same on every replica
     and readable for its owner alone (`zen secrets key FILE`). Null: no secrets are stored. `zen up`
     makes one."""
+    manager_url: str | None = None
+    """Secret Manager, for references `sm://…`; null: Google's own, or the one of `compute_url`
+    where that is a pretend cloud (http://)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,8 @@ class Settings:
     access: AccessRules = field(default_factory=AccessRules)
     secrets: SecretSettings = field(default_factory=SecretSettings)
     workers: WorkerSettings = field(default_factory=WorkerSettings)
+    secret_projects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Tenant → the projects whose secrets its jobs may use; one that is not named may use none."""
     version: int = 0
     """Of the configuration in the database; 0: as the process was started."""
 

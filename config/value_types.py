@@ -156,6 +156,7 @@ PROJECT = text(
     "a Google project id: 6 to 30 small letters, digits and -, beginning with a letter",
     r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]",
 )
+PROJECTS = texts("a list of Google project ids", r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 PREFIX = text(
     "1 to 40 small letters, digits and -, beginning with a letter, not ending with -",
     r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?",

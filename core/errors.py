@@ -148,3 +148,15 @@ class TooManyRequests(ZenError):
     def __init__(self, words: str, retry_after_s: int) -> None:
         self.retry_after_s = retry_after_s
         super().__init__(words)
+
+
+class SecretRefused(ZenError):
+    """The job cannot have a secret that it names, now or later: it fails with these words."""
+
+    code = "secret_refused"
+
+
+class SecretsAway(ZenError):
+    """Secrets cannot be had at the moment: ask again."""
+
+    code = "secrets_unavailable"

@@ -10,6 +10,7 @@ from typing import Any
 
 from core.groups import AFTER_MAX, AFTER_WORDS, ARRAY_WORDS, parse_after, parse_array
 from core.names import JOB_ID
+from core.secret_references import check_secrets
 
 REPLICAS_MAX = 1000
 AMOUNT_MAX = 1e9
@@ -38,6 +39,8 @@ class Kind:
     check: Check
     schema: Mapping[str, object]
     read: Callable[[Any], Any]
+    private: bool = False
+    """An error does not repeat what was sent: it may be a secret."""
 
 
 def _as_is(value: Any) -> Any:
@@ -291,5 +294,15 @@ IMAGE = Kind(
     _check_image,
     _with({"type": "string"}, ("python:3.12", "registry.example/team/train:v3")),
     lambda value: value or None,
+)
+SECRETS = Kind(
+    check_secrets,
+    {
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+        "examples": [{"HF_TOKEN": "zen://HF_TOKEN"}],
+    },
+    dict,
+    private=True,
 )
 ARGUMENTS = Kind(_check_arguments, {"type": "object"}, dict)

@@ -98,7 +98,8 @@ class JobEvent(StrEnum):
     START_TIMEOUT = "start_timeout"
     """The worker claimed the start and did not run it in time."""
     START_REFUSED = "start_refused"
-    """Pub/Sub refuses the start for what it says; no other VM would get it."""
+    """Pub/Sub refuses the start for what it says, or its secrets cannot be had; no other VM would
+    get it."""
     GANG_TIMEOUT = "gang_timeout"
     """The gang kept some VMs for too long while it waited for the others."""
     QUEUE_TIMEOUT = "queue_timeout"

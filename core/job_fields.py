@@ -13,12 +13,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
-from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 from core import field_kinds as kinds
 from core.field_kinds import ID_WORDS, Kind, named, number, pairs, text, whole
+from core.field_options import Option, Said
 from core.names import JOB_ID
 from core.queueing import PRIORITIES, PRIORITY_HIGHEST
 from core.slots import slots_of
@@ -39,41 +39,6 @@ _DIRECTORY = re.compile(r"(?:/[^\x00-\x1f\x7f]{0,1023})?\Z")
 _DIRECTORY_WORDS = "a path from the root, e.g. /app"
 
 T = TypeVar("T")
-
-
-class Said(StrEnum):
-    """How an option of the command line says its value."""
-
-    PLAIN = "plain"
-    """As its type is: a number, a word, K=V, yes or no; a list is a repeatable option."""
-    YES = "yes"
-    """The option alone means true; there is no option for false."""
-    GIGABYTES = "gigabytes"
-    SECONDS = "seconds"
-    """A span, e.g. 90s or 2h, sent in seconds."""
-    MINUTES = "minutes"
-    MOMENT = "moment"
-    """A moment, or a span from now on."""
-    NAMED = "named"
-    """A number, or a name that stands for one."""
-    REPLICAS = "replicas"
-    """4, or 2-8."""
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """The option of `zen submit`."""
-
-    flags: str
-    """All spellings: "--gpus -g", or "--spot/--no-spot"."""
-    metavar: str | None
-    help: str
-    said: Said = Said.PLAIN
-
-    @property
-    def flag(self) -> str:
-        """The first spelling."""
-        return self.flags.split()[0].split("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +130,15 @@ class WorkerSpec:
         option=Option("--env -e", "K=V", "Repeatable."),
         shown=True,
         wire="env",
+    )
+    secrets: Mapping[str, str] = told(
+        {},
+        kinds.SECRETS,
+        "Variables whose values are put into the job's environment when it starts: `zen://NAME` of "
+        "`zen secrets set`, or `sm://PROJECT/NAME` of Secret Manager. Stored is the reference.",
+        option=Option("--secret", "K=REF", "zen://NAME or sm://PROJECT/NAME; repeatable."),
+        shown=True,
+        line="secrets",
     )
     command: tuple[str, ...] = told(
         (), kinds.ARGV, "The program and its arguments; no shell unless asked.", shown=True

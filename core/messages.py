@@ -164,6 +164,8 @@ class StartJob:
     user_draw: int = 0
     """Which of the users for jobs it runs as, where jobs have users of their own: the same for all
     members and attempts of a job, on whatever VM. 0: the VM draws."""
+    secret_values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables of its environment that stand in the sealed message alone."""
 
     @property
     def job_name(self) -> str:

@@ -23,6 +23,7 @@ from core.mig import CapacityHint, MigSnapshot, Queued
 from core.queueing import Ask, HeadsOf
 from core.reasons import CommitRefusal
 from core.retention import RetentionRules
+from core.secret_references import ManagedSecret
 from core.tenants import Holding, TenantRow
 from core.worker_identity import IdentityTokens
 
@@ -270,4 +271,12 @@ class CapacityAdvice(Protocol):
     async def advise(self, spec: ClusterSpec, region: str) -> tuple[CapacityHint, ...]:
         """Hints for spot VMs of this cluster; empty where the cloud has no answer. It paces
         itself, so it may be asked in every reconcile, and a refusal is no error."""
+        ...
+
+
+class ManagedSecrets(Protocol):
+    """Secret Manager, as the start of a job needs it."""
+
+    async def access(self, secret: ManagedSecret) -> bytes:
+        """The value. SecretRefused: there is none for us; SecretsAway: ask again."""
         ...

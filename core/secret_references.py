@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 SECRETS_MAX = 64
@@ -71,3 +71,13 @@ def projects_of(references: Mapping[str, str]) -> dict[str, str]:
     """Variable → the project that its reference names, where it names one."""
     parsed = {name: parse_reference(text) for name, text in references.items()}
     return {name: one.project for name, one in parsed.items() if isinstance(one, ManagedSecret)}
+
+
+def project_fault(tenant_id: str, project: str, allowed: Collection[str]) -> str | None:
+    """Why a tenant may not use secrets of a project; None: it may."""
+    if project in allowed:
+        return None
+    return (
+        f"tenant {tenant_id} may not use secrets of project {project}: an operator can allow it "
+        f"with tenants.{tenant_id}.secret_projects in the configuration"
+    )

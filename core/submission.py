@@ -32,7 +32,8 @@ def parse_submission(data: object, timers: Timers, fresh_id: str) -> JobSpec:
     faults = [_unknown(key) for key in data if key not in FIELDS]
     for name, field in FIELDS.items():
         if name in data and field.kind and (expected := field.kind.check(data[name])) is not None:
-            faults.append(Fault(name, shown(data[name]), expected))
+            got = "something else" if field.kind.private else shown(data[name])
+            faults.append(Fault(name, got, expected))
     faults += _relations(data)
     if faults:
         raise BadInput(faults)
@@ -179,6 +180,11 @@ def _contradictions(data: Mapping[object, object]) -> list[Fault]:
         both = sorted(set(wanted) & set(denied))  # type: ignore[call-overload]  # lists of str
         expected = "regions that are not in `regions` as well"
         faults += [Fault("regions_denied", shown(name), expected) for name in both]
+    secrets, environment = data.get("secrets"), data.get("environment")
+    if isinstance(secrets, Mapping) and isinstance(environment, Mapping):
+        twice = [str(name)[:80] for name in secrets if name in environment]
+        expected = "a variable that is not in `environment` as well"
+        faults += [Fault("secrets", shown(name), expected) for name in twice]
     return faults
 
 

@@ -15,8 +15,9 @@ from typing import Any
 from core.cluster import ClusterSpec
 from core.cost import TenantBudget
 from core.field_kinds import FLAG, Kind, named, quantity, short_text, whole
+from core.field_options import Option, Said
 from core.job import LEASED, Job, JobStatus
-from core.job_fields import JobSpec, Option, Said
+from core.job_fields import JobSpec
 from core.queueing import PRIORITY_CAPS, PRIORITY_HIGHEST
 
 DEFAULT_TENANT = "default"

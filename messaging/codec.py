@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, assert_never
 
 from core.messages import (
@@ -36,6 +37,7 @@ from messaging.errors import BadMessage
 from messaging.proofs.texts import BadKey, from_text, to_text
 
 __all__ = [
+    "SECRETS",
     "BadMessage",
     "decode_control",
     "decode_heartbeat",
@@ -48,6 +50,8 @@ __all__ = [
     "encode_start_v1",
     "encode_stop_v1",
     "start_lease",
+    "wanted_secrets",
+    "with_secrets",
 ]
 
 REASON_CHARS_MAX = 2000
@@ -64,6 +68,9 @@ _VM_STATUSES = frozenset(
 _V2_STATUSES = _VM_STATUSES | {HeartbeatStatus.FROZEN}
 _PLAIN_READINGS = tuple(name for name in READINGS if name != "gpus")
 """Readings that stand on the wire as they are."""
+SECRETS = "secrets"
+"""In the outbox alone: an attribute of starts whose secrets are put in when they are sent."""
+_RESOLVE = "resolve"
 _ATTEMPT = ("job_id", "user_id", "attempt", "lease_id")
 _ORDERS: Mapping[str, tuple[type[StopJob | ContinueJob | GoJob], tuple[str, ...]]] = {
     "stop": (StopJob, ("grace_s", "reason")),
@@ -82,10 +89,13 @@ _JOB_OBJECT = ("job_id", "user_id", "workflow", "args", "gpu_type", "num_gpus", 
 def encode_control(message: Control, names: Names) -> OutMessage:
     """The message for one VM; the ordering key keeps a VM's starts and stops in order."""
     kind, body = _control_body(message)
+    attributes = {"vm_name": message.vm_name, "kind": kind, "boot_nonce": message.boot_nonce}
+    if isinstance(message, StartJob) and message.spec.secrets:
+        attributes[SECRETS] = _RESOLVE
     return OutMessage(
         topic=names.control_topic,
         body=wire.to_bytes(f"control {kind}", body),
-        attributes={"vm_name": message.vm_name, "kind": kind, "boot_nonce": message.boot_nonce},
+        attributes=attributes,
         ordering_key=message.vm_name,
     )
 
@@ -200,6 +210,7 @@ def _start(data: bytes, vm_name: str, boot_nonce: str) -> StartJob:
         barrier=body.barrier,
         size=_size(body.size) if body.size is not None else None,
         user_draw=body.user_draw,
+        secret_values=body.secret_values,
     )
 
 
@@ -250,6 +261,20 @@ def encode_for(message: Control, names: Names, v1: Collection[str]) -> OutMessag
 def decode_v1_order(message: InMessage) -> wire.WireV1Order:
     """What tells a start or a stop for v1 workers from others of its kind."""
     return wire.from_bytes(message.body, wire.WireV1Order)
+
+
+def wanted_secrets(message: OutMessage) -> tuple[str, Mapping[str, str]]:
+    """(tenant, variable → reference) of a start that is to be sent."""
+    body = wire.from_bytes(message.body, wire.WireSecrets)
+    return body.tenant_id, body.secrets
+
+
+def with_secrets(message: OutMessage, values: Mapping[str, str]) -> OutMessage:
+    """The start as its VM gets it. Nobody else may: it is sealed before it is sent."""
+    body = wire.from_bytes(message.body, dict[str, object])
+    attributes = {name: word for name, word in message.attributes.items() if name != SECRETS}
+    data = wire.to_bytes("control start", {**body, "secret_values": values})
+    return replace(message, body=data, attributes=attributes)
 
 
 def start_lease(message: OutMessage) -> str:

@@ -128,7 +128,15 @@ class WireStart(Struct):
     barrier: bool = False
     size: WireSize | None = None
     user_draw: Count = 0
+    secret_values: dict[str, str] = {}
     spec_version: Count = 2
+
+
+class WireSecrets(Struct):
+    """Of a start: whose secrets it needs."""
+
+    tenant_id: Id = "default"
+    secrets: dict[str, str] = {}
 
 
 def _spec_type(field: JobField) -> object:

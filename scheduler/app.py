@@ -50,10 +50,12 @@ from scheduler.operations.metrics import Metrics
 from scheduler.queue.blocked_clusters import KnownRegionBlocks
 from scheduler.replica import Adapters, Replica, forever
 from scheduler.secrets.key_file import read_keys
+from scheduler.secrets.resolver import SecretResolver
 from scheduler.secrets.tenant_secrets import TenantSecrets
 from scheduler.secrets.vault import SecretVault
 from scheduler.submission.group_commit import GroupCommit
 from stores.base import open_store
+from stores.secret_manager import SecretManager
 
 log = structlog.get_logger("app")
 RESTART_S = 1.0
@@ -98,19 +100,28 @@ class Production:
                 PostgresConfigVersions(self._store),
                 host=socket.gethostname(),
             ),
+            secrets=self._secrets(settings, ids).resolve,
             audit_log=audit_log,
         )
         self.replica = Replica(settings, adapters, Metrics(), holder)
         self.access = self._access(audit_log)
-        key_file = settings.secrets.key_file
-        vault = SecretVault(read_keys(Path(key_file))) if key_file is not None else None
-        self.secrets = TenantSecrets(PostgresSecrets(self._store), vault, ids)
         blocks = KnownRegionBlocks(PostgresReads(self._store).blocks, self.replica.clock)
         self.replica.submissions.blocks = blocks
 
     async def _mend(self) -> Sequence[SubscriptionFault]:
         settings = self.replica.settings
         return await mend_subscriptions(self._bus, settings.names, settings.clusters)
+
+    def _secrets(self, settings: Settings, ids: RandomIds) -> SecretResolver:
+        key_file, compute = settings.secrets.key_file, settings.cloud["compute_url"] or ""
+        vault = SecretVault(read_keys(Path(key_file))) if key_file is not None else None
+        self.secrets = TenantSecrets(PostgresSecrets(self._store), vault, ids)
+        pretend = compute if compute.startswith("http:") else None
+        manager = SecretManager(settings.secrets.manager_url or pretend)
+        self._close_secrets = manager.close
+        return SecretResolver(
+            self.secrets, manager, lambda name: self.replica.settings.secret_projects.get(name, ())
+        )
 
     def _access(self, audit_log: PostgresAuditLog) -> ApiAccess:
         keys, sessions = PostgresAccess(self._store), PostgresSessions(self._store)
@@ -134,6 +145,7 @@ class Production:
             uses.cancel()
         await self.replica.stop()
         await self._bus.close()
+        self._close_secrets()
         for cloud in self._clouds.values():
             await cloud.close()
         await self._store.close()

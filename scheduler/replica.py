@@ -28,6 +28,7 @@ from scheduler.cycle.heartbeat_inbox import Inbox
 from scheduler.cycle.leadership import DatabaseClock, Leadership
 from scheduler.cycle.loop import LoopParts, SchedulerLoop
 from scheduler.cycle.outbox_relay import Relay
+from scheduler.cycle.start_secrets import Resolve, no_secrets
 from scheduler.cycle.subscription_watch import Mend, SubscriptionWatch
 from scheduler.cycle.worker_admission import WorkerAdmission
 from scheduler.cycle.worker_checks import WorkerChecks
@@ -71,6 +72,8 @@ class Adapters:
     """Makes subscriptions again that were lost; None: nobody can delete them."""
     config: ConfigParts | None = None
     """None: the configuration does not change while we run."""
+    secrets: Resolve = no_secrets
+    """Values for references to secrets, when a start is sent."""
     audit_log: AuditLog | None = None
     """What the leader links into a chain; None: nothing is audited."""
 
@@ -184,7 +187,7 @@ class Replica:
     ) -> tuple[list[asyncio.Task[None]], ClusterOrchestrator]:
         names = self.settings.names
         orchestrator = self._orchestrator(driven)
-        relay = Relay(self.store, self.bus, self.leadership, self.clock, self.live, self._prove)
+        relay = self._relay()
         inbox = Inbox(self.bus, names.heartbeat_subscription, self._wake)
         checks = WorkerChecks(
             self._adapters.keys, self.settings.project, self.metrics.message_refused
@@ -272,6 +275,17 @@ class Replica:
             hears=self._hears,
         )
         return ClusterOrchestrator(wiring, driven)
+
+    def _relay(self) -> Relay:
+        return Relay(
+            self.store,
+            self.bus,
+            self.leadership,
+            self.clock,
+            self.live,
+            self._prove,
+            self._adapters.secrets,
+        )
 
     def _prove(self, row: OutboxRow) -> OutMessage:
         return self._adapters.keys.control(row, self.ids.seed())

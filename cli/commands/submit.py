@@ -15,6 +15,7 @@ import typer
 from cli.client import Client, Json, api_address, path
 from cli.commands import prices
 from cli.commands.groups import wait_for_group
+from cli.env_file import read_env_file
 from cli.job_options import body_of, submit_options
 from cli.options import Api, AsJson, Given, command
 from cli.output.durations import between
@@ -46,6 +47,12 @@ class SubmitOptions:
     file: Annotated[
         Path | None, typer.Option("--file", "-f", metavar="FILE", help="YAML or JSON; - is stdin.")
     ] = None
+    env_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--env-file", metavar="FILE", help="NAME=VALUE lines (dotenv); --env wins over it."
+        ),
+    ] = None
     wait: Annotated[
         bool, typer.Option("--wait", help="Follow the log; end with the job's exit code.")
     ] = False
@@ -71,6 +78,7 @@ def submit(own: SubmitOptions, given: Given) -> None:
       zen submit --wait --shell -- 'echo GPUs: $CUDA_VISIBLE_DEVICES'
       zen submit --gpus 2 --gpu-type a100-40gb --max-runtime 2h -- sleep 30
       zen submit -e SEED=7 -l team=vision --shell -- 'echo $SEED > $ZEN_OUTPUT_DIR/seed.txt'
+      zen submit --secret HF_TOKEN=zen://HF_TOKEN --env-file .env -- python3 -c 'print(42)'
       zen submit --gpu-type a100-80gb --gpu-type a100-40gb --not-region us-west1 -- hostname
       zen submit --max-price 2.50 --deadline 12h -- sleep 30
       zen submit --spot --gpus 4 --gpu-type t4 --deadline 12h -- sleep 30
@@ -84,7 +92,7 @@ def submit(own: SubmitOptions, given: Given) -> None:
       zen submit -f examples/train.yaml --wait
       zen submit -f examples/unifiedjob.yaml --gpu-type l4
     """
-    body = body_of(given, native(read_file(own.file)) if own.file else {})
+    body = body_of(given, _with_env_file(native(read_file(own.file)) if own.file else {}, own))
     body = _program(own, _gpu_types(body, given))
     if not {"command", "script", "workflow", "image"} & set(body):
         raise typer.BadParameter(
@@ -97,6 +105,13 @@ def submit(own: SubmitOptions, given: Given) -> None:
             prices.dry_run(client, body).print(own.as_json)
         else:
             _send(client, body, own)
+
+
+def _with_env_file(body: Json, own: SubmitOptions) -> Json:
+    if own.env_file is None:
+        return body
+    stated = body.get("environment")
+    return {**body, "environment": {**(stated or {}), **read_env_file(own.env_file)}}
 
 
 def _gpu_types(body: Json, given: Given) -> Json:

@@ -14,7 +14,7 @@ from cli.options import Given, command, group, option
 from cli.output.printing import Answer, fitted, money
 from cli.output.tables import Fitted
 from core.errors import BadInput, Fault
-from core.job_fields import Said
+from core.field_options import Said
 from core.tenant_settings import LIMITS, SETTINGS
 from core.tenants import TenantSetting
 

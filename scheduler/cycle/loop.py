@@ -302,6 +302,7 @@ class SchedulerLoop:
             self._deaf(),
             parts.relay.unsent(unsent_s),
             parts.relay.refused_starts(unsent_s),
+            parts.relay.withheld(timers.claim_timeout_s),
         )
         reasons = plan_jobs(plan, snapshot, around, parts.ids)
         self._keep_warm(plan)

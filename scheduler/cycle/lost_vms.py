@@ -54,8 +54,8 @@ def requeue_lost(plan: PlanBuilder, silence: Silence) -> None:
 
 
 def end_refused(plan: PlanBuilder, refused: Mapping[str, str]) -> None:
-    """Jobs whose start message the bus refuses for what it says: another VM would not get it
-    either. `refused`: lease of the message → why."""
+    """Jobs whose start message the bus refuses for what it says, or whose secrets cannot be
+    had: another VM would not get it either. `refused`: lease of the message → why."""
     if not refused:
         return
     for job in list(plan.active.jobs.values()):
@@ -77,16 +77,19 @@ def meet_deadlines(
     bus_steady: bool,
     deaf: Collection[str] = frozenset(),
     unsent: Collection[str] = frozenset(),
+    withheld: Collection[str] = frozenset(),
 ) -> None:
     """Every state that is not final moves by itself in the end. `deaf`: clusters whose workers
-    could not be told anything of late; `unsent`: VMs that one order could not be sent to. Nobody is
-    blamed for what he could not hear."""
+    could not be told anything of late; `unsent`: VMs that one order could not be sent to;
+    `withheld`: leases whose start waits for its secrets. Nobody is blamed for what he could not
+    hear."""
     late = (job.uid for job in plan.active.due(plan.now))
     for job in [plan.jobs[uid] for uid in dict.fromkeys((*late, *plan.jobs.news))]:
         if job.deadline_at is None or job.deadline_at > plan.now:
             continue
         if job.status in _NEEDS_THE_BUS:
-            if bus_steady and job.cluster not in deaf:
+            waits = job.lease is not None and job.lease.lease_id in withheld
+            if bus_steady and job.cluster not in deaf and not waits:
                 _give_up_worker(plan, job, unsent)
             continue
         if joins_later(plan, job):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -17,6 +18,7 @@ from core.ports import Bus, Clock, Store
 from messaging.codec import start_lease
 from messaging.errors import ContentRefused
 from scheduler.cycle.leadership import Leadership
+from scheduler.cycle.start_secrets import HELD_MAX, Resolve, StartSecrets, no_secrets
 
 log = structlog.get_logger("relay")
 BATCH = 500
@@ -38,6 +40,7 @@ class Relay:
         clock: Clock,
         settings: LiveSettings,
         prove: Callable[[OutboxRow], OutMessage],
+        secrets: Resolve = no_secrets,
     ) -> None:
         self._store = store
         self._bus = bus
@@ -48,6 +51,9 @@ class Relay:
         """Signs and seals a control message when it is sent. ContentRefused: nobody could open
         it."""
         self._wake = asyncio.Event()
+        self._starts = StartSecrets(secrets, clock, self.poke)
+        self._withheld: dict[str, float] = {}
+        """Lease of a start that waits for its secrets → when it was last seen waiting."""
         self._works: dict[str, bool] = {}
         """Topic → whether the bus takes it, as people have been told. Of others a former leader may
         have told them that it does not."""
@@ -83,8 +89,19 @@ class Relay:
         since = self._clock.monotonic() - within_s
         return {lease: words for lease, (at, words) in self._refused_starts.items() if at >= since}
 
+    def withheld(self, within_s: float) -> frozenset[str]:
+        """Leases whose start waited for its secrets so lately that no worker can be blamed yet."""
+        since = self._clock.monotonic() - within_s
+        return frozenset(lease for lease, at in self._withheld.items() if at >= since)
+
     async def run(self) -> None:
         """For ever, while we lead."""
+        try:
+            await self._send_for_ever()
+        finally:
+            self._starts.close()
+
+    async def _send_for_ever(self) -> None:
         while True:
             try:
                 async with asyncio.timeout(self._settings.current.timers.loop_interval_s):
@@ -110,7 +127,8 @@ class Relay:
         """Publish one batch; a crash between the two calls sends it twice, which is allowed.
         Returns how many were sent."""
         refused = sorted(topic for topic, works in self._works.items() if not works)
-        sent = await self._send(await self._store.outbox(BATCH, refused))
+        size = BATCH + min(self._starts.held, HELD_MAX)
+        sent = await self._send(await self._store.outbox(size, refused))
         # What is refused is tried apart, and not too often: however much there is of it, it does
         # not stand before the others.
         if refused and self._clock.monotonic() >= self._retry_at:
@@ -119,8 +137,12 @@ class Relay:
         return sent
 
     async def _send(self, rows: Sequence[OutboxRow]) -> int:
+        found = self._starts.sort(rows)
+        self._remember_withheld(found.held)
+        if found.refused:
+            await self._refuse_starts(found.refused)
         by_topic: dict[str, list[OutboxRow]] = {}
-        for row in rows:
+        for row in found.ready:
             by_topic.setdefault(row.message.topic, []).append(row)
         sent = 0
         for topic, group in by_topic.items():
@@ -146,6 +168,7 @@ class Relay:
             await self._send_one_by_one(topic, rows, error)
         else:
             await self._store.published([row.outbox_id for row in rows])
+        self._starts.forget(rows)
         return len(rows)
 
     async def _send_one_by_one(
@@ -199,8 +222,25 @@ class Relay:
         return None
 
     def _message(self, row: OutboxRow) -> OutMessage:
-        control = self._settings.current.names.control_topic
-        return self._prove(row) if row.message.topic == control else row.message
+        """As it is sent. What is stored of it (the row, a dead letter) never has its secrets."""
+        if row.message.topic != self._settings.current.names.control_topic:
+            return row.message
+        return self._prove(replace(row, message=self._starts.message(row)))
+
+    async def _refuse_starts(self, refused: Sequence[tuple[OutboxRow, str]]) -> None:
+        """Starts that cannot have their secrets are not sent: their jobs fail with these words."""
+        for row, words in refused:
+            self._remember_start(start_lease(row.message), words)
+        rows = [row for row, _ in refused]
+        await self._store.published([row.outbox_id for row in rows])
+        self._starts.forget(rows)
+
+    def _remember_withheld(self, held: Sequence[OutboxRow]) -> None:
+        leases = {lease for row in held if (lease := start_lease(row.message))}
+        now = self._clock.monotonic()
+        self._withheld |= dict.fromkeys(leases, now)
+        while len(self._withheld) > UNSENT_MAX:
+            del self._withheld[next(iter(self._withheld))]
 
     def _remember_unsent(self, worker: str) -> None:
         if worker:
@@ -211,12 +251,14 @@ class Relay:
 
     def _remember_refused(self, dead_letter: DeadLetter) -> None:
         message = OutMessage(dead_letter.source, dead_letter.body, dead_letter.attributes)
-        lease_id = start_lease(message)
-        if not lease_id:
-            return
         words = (
             f"the bus refuses its start message: {dead_letter.reason} ({dead_letter.message_id})"
         )
+        self._remember_start(start_lease(message), words)
+
+    def _remember_start(self, lease_id: str, words: str) -> None:
+        if not lease_id:
+            return
         self._refused_starts[lease_id] = (self._clock.monotonic(), words)
         if len(self._refused_starts) > UNSENT_MAX:
             del self._refused_starts[next(iter(self._refused_starts))]

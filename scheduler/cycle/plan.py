@@ -59,7 +59,9 @@ class Circumstances:
     unsent: frozenset[str] = frozenset()
     """VMs that an order did not reach of late: the bus refuses what it says."""
     refused_starts: Mapping[str, str] = field(default_factory=dict)
-    """Lease of each start message that the bus refused for what it says → why."""
+    """Lease of each start message that was not sent, for what it says or for its secrets → why."""
+    withheld: frozenset[str] = frozenset()
+    """Leases whose start waits, or waited of late, for its secrets."""
 
     def deadline_slack(self, timers: Timers) -> DeadlineSlack:
         """What is known of how long jobs run, and what one that has time may pay."""
@@ -77,7 +79,7 @@ def plan_jobs(
     lose_vms(plan, around.silence)
     end_refused(plan, around.refused_starts)
     requeue_lost(plan, around.silence)
-    meet_deadlines(plan, around.bus_steady, around.deaf, around.unsent)
+    meet_deadlines(plan, around.bus_steady, around.deaf, around.unsent, around.withheld)
     drain_unhealthy(plan, snapshot)
     release(plan, snapshot)
     settle_gangs(plan)

@@ -26,6 +26,10 @@ class KeyMissing(Conflict):
     """Sealed with a key that is not in the key file: put it back, or set the secret again."""
 
 
+class SealBroken(Conflict):
+    """The row was changed by somebody without the key: set the secret again."""
+
+
 class SecretVault:
     """The first key seals, all of them open."""
 
@@ -40,7 +44,7 @@ class SecretVault:
         return seed + ChaCha20Poly1305(key).encrypt(_NONCE, value, _bound(tenant_id, name))
 
     def unseal(self, tenant_id: str, name: str, key_id: str, sealed: bytes) -> bytes:
-        """The value, or KeyMissing."""
+        """The value; KeyMissing, SealBroken."""
         secret = f"secret {name} of tenant {tenant_id}"
         if key_id not in self._keys:
             raise KeyMissing(f"{secret} is sealed with key {key_id}, which the key file has not")
@@ -49,7 +53,7 @@ class SecretVault:
             key = _derived(self._keys[key_id], seed)
             return ChaCha20Poly1305(key).decrypt(_NONCE, rest, _bound(tenant_id, name))
         except (InvalidTag, ValueError):
-            raise KeyMissing(f"{secret} was changed in the database: set it again") from None
+            raise SealBroken(f"{secret} was changed in the database: set it again") from None
 
 
 def _id(key: bytes) -> str:

@@ -38,6 +38,9 @@ def _not_for_v1(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
         names = shown(sorted(spec.environment))
         expected = f"none: {who} take it as workflow_args.override_env"
         faults.append(Fault("environment", names, expected))
+    if spec.secrets:
+        expected = f"none: start messages of {who} are not sealed"
+        faults.append(Fault("secrets", shown(sorted(spec.secrets)), expected))
     requests = (
         ("regions", list(spec.regions)),
         ("regions_denied", list(spec.regions_denied)),

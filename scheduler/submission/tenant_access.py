@@ -16,6 +16,7 @@ from core.errors import BadInput, Fault, PriceNotConfirmed, QuotaExceeded
 from core.job_fields import JobSpec
 from core.ports import Clock
 from core.queueing import QueueRule, class_of
+from core.secret_references import project_fault, projects_of
 from core.submission import nearest, shown
 from core.tenants import (
     DEFAULT_TENANT,
@@ -155,6 +156,11 @@ class TenantAccess:
 
     async def check(self, spec: JobSpec, cluster: ClusterSpec) -> None:
         """BadInput with the first fault that concerns the tenant."""
+        allowed = self._settings.current.secret_projects.get(spec.tenant_id, ())
+        for variable, project in projects_of(spec.secrets).items():
+            if (words := project_fault(spec.tenant_id, project, allowed)) is not None:
+                reference = shown(spec.secrets[variable])
+                raise BadInput([Fault(f"secrets.{variable}", reference, "another", words)])
         tenant = (await self._known()).get(spec.tenant_id)
         if tenant is None:
             return

@@ -14,6 +14,7 @@ from sim.cloud.compute_server import BODY_BYTES_MAX, ComputeServer
 from sim.cloud.identity_issuer import CERTIFICATES, IdentityIssuer
 from sim.cloud.machines import DEFAULT_COMMAND, VmProcesses
 from sim.cloud.physics import CloudProject
+from sim.cloud.secret_manager import PretendSecretManager
 from sim.cloud.world import World
 
 
@@ -43,6 +44,7 @@ def build_app(
     )
     compute.add_routes(app)
     admin.add_routes(app)
+    PretendSecretManager().add_routes(app)
     if issuer is not None:
         issuer.add_routes(app)
     return app

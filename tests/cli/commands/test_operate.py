@@ -57,9 +57,9 @@ def test_config_check_names_every_fault(zen: Zen, tmp_path: Path) -> None:
 
 def test_config_show_hides_the_password(zen: Zen, monkeypatch: pytest.MonkeyPatch) -> None:
     """The database's URL may hold a password."""
-    monkeypatch.setenv("DATABASE_URL", "postgresql://zen:secret@db/zen")
+    monkeypatch.setenv("DATABASE_URL", "postgresql://zen:hush@db/zen")
     ended = zen("config", "show")
-    assert "secret" not in ended.out
+    assert "hush" not in ended.out
     assert zen("config", "show", "--json").json["database_url"] == "(hidden)"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.secrets.vault import KeyMissing, SecretVault
+from scheduler.secrets.vault import KeyMissing, SealBroken, SecretVault
 
 OLD, NEW = b"o" * 32, b"n" * 32
 SEED = bytes(range(32))
@@ -21,7 +21,7 @@ def test_a_value_opens_again_and_is_not_in_what_is_stored() -> None:
 def test_a_value_that_is_copied_to_another_row_does_not_open(tenant: str, name: str) -> None:
     vault = SecretVault([NEW])
     sealed = vault.seal("ml", "TOKEN", b"hush", SEED)
-    with pytest.raises(KeyMissing, match="set it again"):
+    with pytest.raises(SealBroken, match="set it again"):
         vault.unseal(tenant, name, vault.key_id, sealed)
 
 
@@ -30,9 +30,9 @@ def test_a_changed_byte_is_seen(at: int) -> None:
     vault = SecretVault([NEW])
     sealed = bytearray(vault.seal("ml", "TOKEN", b"hush", SEED))
     sealed[at] ^= 1
-    with pytest.raises(KeyMissing):
+    with pytest.raises(SealBroken):
         vault.unseal("ml", "TOKEN", vault.key_id, bytes(sealed))
-    with pytest.raises(KeyMissing):
+    with pytest.raises(SealBroken):
         vault.unseal("ml", "TOKEN", vault.key_id, bytes(sealed[:at]))
 
 

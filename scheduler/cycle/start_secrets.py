@@ -1,0 +1,134 @@
+"""Secrets of starts that are about to be sent.
+
+A start stands in the outbox with references. Its values are asked for beside the relay, so that no
+other message waits for them, are kept in memory until the start is sent, and stand in the sealed
+message alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from core.errors import SecretRefused, SecretsAway, StoreDown, ZenError
+from core.messages import OutboxRow, OutMessage
+from core.ports import Clock
+from messaging.codec import SECRETS, start_lease, wanted_secrets, with_secrets
+
+log = structlog.get_logger("secrets")
+WAIT_S = 300.0
+"""For so long a start waits for secrets that cannot be had at the moment."""
+AGAIN_FIRST_S = 1.0
+AGAIN_MAX_S = 15.0
+AT_ONCE = 16
+HELD_MAX = 2000
+Resolve = Callable[[str, Mapping[str, str]], Awaitable[Mapping[str, str]]]
+
+
+async def no_secrets(tenant_id: str, references: Mapping[str, str]) -> Mapping[str, str]:
+    """Where nobody resolves references."""
+    names = ", ".join(references)
+    raise SecretRefused(f"secrets: this deployment gives tenant {tenant_id} none ({names})")
+
+
+@dataclass(slots=True)
+class _Wanted:
+    task: asyncio.Task[None]
+    message: OutMessage | None = field(default=None, repr=False)
+    """With the values; None: not yet."""
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SortedStarts:
+    """Rows of the outbox, as far as secrets are concerned."""
+
+    ready: list[OutboxRow]
+    held: list[OutboxRow]
+    """Starts whose values are asked for, and what follows them for the same worker."""
+    refused: list[tuple[OutboxRow, str]]
+    """Starts that cannot have their secrets, and why."""
+
+
+class StartSecrets:
+    """`resolve` is asked for each start; `poke` tells the relay that one is ready."""
+
+    def __init__(self, resolve: Resolve, clock: Clock, poke: Callable[[], None]) -> None:
+        self._resolve, self._clock, self._poke = resolve, clock, poke
+        self._wanted: dict[int, _Wanted] = {}
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    @property
+    def held(self) -> int:
+        """How many starts wait for their values."""
+        return sum(one.message is None and not one.refused for one in self._wanted.values())
+
+    def sort(self, rows: Sequence[OutboxRow]) -> SortedStarts:
+        """In their order. A start that is new here is asked for."""
+        found = SortedStarts([], [], [])
+        workers: set[str] = set()
+        for row in rows:
+            worker, wanted = row.message.ordering_key, self._of(row)
+            if (wanted is not None and wanted.refused) and worker not in workers:
+                found.refused.append((row, wanted.refused))
+            elif worker in workers or (wanted is not None and wanted.message is None):
+                found.held.append(row)
+                workers |= {worker} - {""}
+            else:
+                found.ready.append(row)
+        return found
+
+    def message(self, row: OutboxRow) -> OutMessage:
+        """The message with its values, for sealing alone."""
+        wanted = self._wanted.get(row.outbox_id)
+        return row.message if wanted is None or wanted.message is None else wanted.message
+
+    def forget(self, rows: Sequence[OutboxRow]) -> None:
+        """They are sent, or will not be."""
+        for row in rows:
+            if (wanted := self._wanted.pop(row.outbox_id, None)) is not None:
+                wanted.task.cancel()
+
+    def close(self) -> None:
+        """Another replica leads now."""
+        for wanted in self._wanted.values():
+            wanted.task.cancel()
+        self._wanted.clear()
+
+    def _of(self, row: OutboxRow) -> _Wanted | None:
+        if SECRETS not in row.message.attributes:
+            return None
+        wanted = self._wanted.get(row.outbox_id)
+        if wanted is None:
+            wanted = _Wanted(asyncio.create_task(self._ask(row), name="start secrets"))
+            self._wanted[row.outbox_id] = wanted
+        return wanted
+
+    async def _ask(self, row: OutboxRow) -> None:
+        wanted = self._wanted[row.outbox_id]
+        since, pause_s = self._clock.monotonic(), AGAIN_FIRST_S
+        tenant_id, references = wanted_secrets(row.message)
+        while True:
+            try:
+                async with self._turns:
+                    values = await self._resolve(tenant_id, references)
+                wanted.message = with_secrets(row.message, values)
+            except (SecretsAway, StoreDown) as error:
+                if self._clock.monotonic() - since < WAIT_S:
+                    log.warning(
+                        "secrets of a start", lease=start_lease(row.message), why=str(error)
+                    )
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, AGAIN_MAX_S)
+                    continue
+                wanted.refused = f"{error} for {WAIT_S:g} s: submit the job again later"
+            except ZenError as error:
+                wanted.refused = str(error)
+            except Exception as error:  # its words may hold a value: only its kind is told
+                log.error("secrets of a start", kind=type(error).__name__)
+                wanted.refused = f"its secrets could not be read ({type(error).__name__})"
+            break
+        self._poke()

@@ -1,0 +1,148 @@
+"""Somebody who reads the database, the bus, logs and the API looks for the values of secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import psycopg
+import pytest
+import yaml
+from psycopg import sql
+
+from tests.e2e.stack import Stack, publish, small_config, stack, wait_for
+
+pytestmark = pytest.mark.slow
+
+STORED, MANAGED = "planted-stored-8c1f0e77a2", "planted-managed-51d9be4403"
+CONTROL = "planted-control-0b6f92c1d8"
+"""In the environment of a job: the search finds it, so it would find the others."""
+PROJECT = "team-secrets"
+SECRETS = {"STORED": "zen://stored", "MANAGED": f"sm://{PROJECT}/managed/versions/1"}
+SCRIPT = """
+for v in "$STORED" "$MANAGED"; do printf %s "$v" | sha256sum | cut -c1-16; done
+exit 3
+"""
+READ = (
+    *("jobs", "dead-letters", "audit", "secrets", "config", "alerts", "vms", "events", "status"),
+    *("whoami", "tenants", "config/versions", "keys"),
+)
+
+
+def with_project(target: Path) -> Path:
+    """The tenant may use the secrets of one project."""
+    words = yaml.safe_load(small_config(target).read_text())
+    words["tenants"] = {"default": {"secret_projects": [PROJECT]}}
+    target.write_text(yaml.safe_dump(words))
+    return target
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack on which both secrets were set, in both places."""
+    with stack(config=with_project) as up:
+        file = tmp_path_factory.mktemp("elsewhere") / "value"
+        file.write_text(STORED)
+        up.zen("secrets", "set", "stored", "--file", str(file))
+        _plant(up.run["sim"])
+        yield up
+
+
+def _plant(cloud: str) -> None:
+    url = f"{cloud}/v1/projects/{PROJECT}/secrets"
+    assert httpx.post(f"{url}?secretId=managed").status_code == 200
+    body = {"payload": {"data": base64.b64encode(MANAGED.encode()).decode()}}
+    assert httpx.post(f"{url}/managed:addVersion", json=body).status_code == 200
+
+
+def test_a_job_gets_its_secrets_and_nobody_else_finds_them(planted: Stack) -> None:
+    """Through submission, a failed attempt, a retry, dead letters and a deleted secret."""
+    job = planted.submit(
+        "sh",
+        *("-c", SCRIPT),
+        job_id="trained",
+        secrets=SECRETS,
+        environment={"CONTROL": CONTROL},
+        retries=1,
+    )
+    ended = planted.wait(job)
+    assert (ended["status"], ended["secrets"]) == ("FAILED", SECRETS)
+    hashes = [hashlib.sha256(value.encode()).hexdigest()[:16] for value in (STORED, MANAGED)]
+    assert planted.log(job).split()[:2] == hashes
+    _dead_letter(planted)
+    planted.zen("secrets", "delete", "stored")
+    late = planted.wait(planted.submit("true", job_id="late", secrets=SECRETS))
+    assert late["reason"].startswith("secrets.STORED: tenant default has no secret zen://stored")
+    answers = _answers(planted, job)
+    tables = _tables(planted)
+    assert CONTROL.encode() in answers
+    assert CONTROL.encode() in tables
+    assert b"zen://stored" in tables
+    assert _found(answers) == []
+    assert _found(tables) == []
+    files = [file for file in planted.home.rglob("*") if file.is_file()]
+    names = {part for file in files for part in file.relative_to(planted.home).parts}
+    assert {"bus.sqlite3", "pg", "logs", "store"} <= names
+    hits = {str(file): _found(file.read_bytes()) for file in files if file.exists()}
+    assert {file: found for file, found in hits.items() if found} == {}
+
+
+def test_a_project_that_is_not_the_tenants_is_refused_at_the_door(planted: Stack) -> None:
+    """With the key that an operator would have to set."""
+    body = {"command": ["true"], "secrets": {"A": "sm://other-project/managed"}}
+    refused = httpx.post(f"{planted.api}/api/v1/jobs", json=body, timeout=10)
+    assert refused.status_code == 422
+    assert "tenants.default.secret_projects" in refused.text
+
+
+def test_a_value_in_place_of_a_reference_is_not_repeated(planted: Stack) -> None:
+    body = {"command": ["true"], "secrets": {"A": STORED}}
+    refused = httpx.post(f"{planted.api}/api/v1/jobs", json=body, timeout=10)
+    assert refused.status_code == 422
+    assert STORED not in refused.text
+
+
+def _dead_letter(up: Stack) -> None:
+    """A submission with references that cannot be used."""
+    body = {"command": ["true"], "secrets": SECRETS, "nonsense": 1}
+    asyncio.run(publish(up, "pipeline-zen-jobs-submit", json.dumps(body).encode()))
+    wait_for("its dead letter", lambda: up.get("/dead-letters")["total"] or None)
+
+
+def _answers(up: Stack, job: str) -> bytes:
+    """What the API and the command line say."""
+    paths = (*READ, f"jobs/{job}", f"jobs/{job}/events", f"jobs/{job}/attempts")
+    urls = (*(f"/api/v1/{path}" for path in paths), "/metrics")
+    calls = (("show", job), ("jobs",), ("logs", job), ("dead-letters", "list"), ("secrets",))
+    told = [up.zen(*words, check=False).stdout.encode() for words in calls]
+    return b"\n".join([*told, *(httpx.get(f"{up.api}{url}", timeout=10).content for url in urls)])
+
+
+def _tables(up: Stack) -> bytes:
+    """All rows of all tables, as COPY writes them."""
+    environ = psutil.Process(up.run["processes"]["scheduler"]).environ()
+    copied: list[Any] = []
+    with psycopg.connect(environ["DATABASE_URL"]) as connection:
+        query = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+        for (name,) in connection.execute(query).fetchall():
+            statement = sql.SQL("COPY {} TO STDOUT").format(sql.Identifier(name))
+            with connection.cursor().copy(statement) as rows:
+                copied += rows
+    return b"".join(map(bytes, copied))
+
+
+def _found(data: bytes) -> list[str]:
+    """Values that stand there, as they are or in a usual spelling."""
+    hits = []
+    for value in (STORED, MANAGED):
+        raw = value.encode()
+        spelt = (raw, raw.hex().encode(), base64.b64encode(raw)[:-4], raw[::-1])
+        hits += [value for one in spelt if one in data]
+    return hits
