@@ -86,7 +86,7 @@ def _run(block: Block, step: Step, shared: Workspace, tmp_path: Path) -> Ran:
 def _google(shared: Workspace) -> dict[str, str]:
     """What leads commands for Google Cloud to the pretend one, and to the stack's database."""
     scheduler = psutil.Process(shared.running["processes"]["scheduler"]).environ()
-    names = ("DATABASE_URL", "PUBSUB_EMULATOR_HOST", "ZEN_COMPUTE_URL")
+    names = ("DATABASE_URL", "PUBSUB_EMULATOR_HOST", "ZEN_COMPUTE_URL", "ZEN_WORKERS__KEY_FILE")
     return {**{name: scheduler[name] for name in names}, "ZEN_API__PORT": "0"}
 
 
