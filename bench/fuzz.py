@@ -3,8 +3,8 @@
     python -m bench.fuzz --examples 20        # needs .venv-tools: .ci/tools makes it
 
 What counts as a fault: an answer of 500 or more, a call that is served though its credentials are
-missing or wrong, an answer that the document does not name, and a value that the document allows
-and the service refuses, or the other way round. Nothing runs: the clusters of the stack may have
+missing or wrong, an answer that the document does not name, and a value that the document forbids
+and the service takes. Nothing runs: the clusters of the stack may have
 no VM.
 """
 

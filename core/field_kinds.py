@@ -51,7 +51,13 @@ def text(pattern: re.Pattern[str], expected: str, *examples: str) -> Kind:
     def check(value: object) -> str | None:
         return None if isinstance(value, str) and pattern.match(value) else expected
 
-    return Kind(check, _with({"type": "string"}, examples), _as_is)
+    schema = {"type": "string", "pattern": published(pattern)}
+    return Kind(check, _with(schema, examples), _as_is)
+
+
+def published(pattern: re.Pattern[str]) -> str:
+    """The pattern as JSON schemas write it: from the first character to the last."""
+    return f"^(?:{pattern.pattern.removesuffix(chr(92) + 'Z')})$"
 
 
 def short_text(chars_max: int) -> Kind:

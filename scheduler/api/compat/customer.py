@@ -111,19 +111,22 @@ class V1JobOut(Struct, frozen=True):
 
 def submit_body() -> Mapping[str, object]:
     """The JSON schema of a v1 submission."""
-    text, whole = {"type": "string"}, {"type": "integer"}
+    text, maybe_text = {"type": "string"}, {"type": ["string", "null"]}
     return {
         "type": "object",
         "required": ["job_id", "workflow"],
         "properties": {
             "job_id": text,
-            "user_id": {**text, "default": "0"},
+            "user_id": {**maybe_text, "default": "0"},
             "workflow": text,
-            "args": {"type": "object"},
-            "gpu_type": text,
-            "num_gpus": {**whole, "default": 1},
-            "cluster": {**text, "description": "Instead of gpu_type and num_gpus: 4xa100-40gb."},
-            "keep_alive": {"type": "boolean", "default": False},
+            "args": {"type": ["object", "null"]},
+            "gpu_type": maybe_text,
+            "num_gpus": {"type": ["integer", "null"], "default": 1},
+            "cluster": {
+                **maybe_text,
+                "description": "Instead of gpu_type and num_gpus: 4xa100-40gb.",
+            },
+            "keep_alive": {"type": ["boolean", "null"], "default": False},
         },
     }
 

@@ -91,15 +91,15 @@ class StatsOut(Struct, frozen=True):
 
 
 def _submit_body() -> Mapping[str, object]:
-    number, text = {"type": "number"}, {"type": "string"}
+    text = {"type": "string"}
     words = {"type": "array", "items": text}
     resources = {
-        "type": "object",
+        "type": ["object", "null"],
         "properties": {
-            "cpu_cores": number,
-            "memory_mb": {"type": "integer"},
-            "gpu_type": text,
-            "gpu_count": {"type": "integer"},
+            "cpu_cores": {"type": ["number", "null"]},
+            "memory_mb": {"type": ["integer", "null"]},
+            "gpu_type": {"type": ["string", "null"]},
+            "gpu_count": {"type": ["integer", "null"]},
         },
     }
     definition = {
@@ -107,10 +107,10 @@ def _submit_body() -> Mapping[str, object]:
         "required": ["name", "command"],
         "properties": {
             "name": text,
-            "image": text,
+            "image": {"type": ["string", "null"]},
             "command": words,
             "resources": resources,
-            "environment": {"type": "object", "additionalProperties": text},
+            "environment": {"type": ["object", "null"], "additionalProperties": text},
         },
     }
     wrapped = {

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
+from core.field_kinds import published
 from core.names import JOB_ID
 from core.secret_references import SECRET_NAME
 from scheduler.api.examples import example_of, requests
@@ -44,7 +45,7 @@ _KEYS: Mapping[str, object] = {
 
 def _matching(pattern: re.Pattern[str]) -> Mapping[str, object]:
     """Texts that match from their first to their last character, as OpenAPI says it."""
-    return {"type": "string", "pattern": f"^{pattern.pattern.removesuffix(chr(92) + 'Z')}$"}
+    return {"type": "string", "pattern": published(pattern)}
 
 
 _TEXT: Mapping[str, object] = {"type": "string", "minLength": 1}
