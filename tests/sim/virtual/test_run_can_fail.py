@@ -33,7 +33,7 @@ from core.job_steps import EventFacts
 from core.messages import HeartbeatStatus, InMessage, StartJob
 from core.reasons import CommitRefusal, RefusalKind
 from core.vm import Vm
-from messaging.codec import decode_control
+from messaging.proofs.control import Numbers
 from orchestrator.planning.analysis import Analysis
 from orchestrator.planning.plan_input import PlanInput
 from orchestrator.reconcile.applier import Applier
@@ -189,8 +189,11 @@ def test_memory_of_what_the_file_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_dedup_of_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent that runs a start as often as it hears it."""
 
-    def take(self: Ear, message: InMessage) -> None:
-        self._post(ControlReceived(decode_control(message)))
+    def take(self: Ear, message: InMessage) -> bool:
+        control = self._proofs.take(message)
+        assert control is not None
+        self._post(ControlReceived(control))
+        return True
 
     def start(self: AgentMachine, order: StartJob) -> None:
         work = self.jobs[order.lease_id] = Work(order)
@@ -198,6 +201,7 @@ def test_dedup_of_starts(monkeypatch: pytest.MonkeyPatch) -> None:
         self._out.append(StartProcess(order))
 
     monkeypatch.setattr(Ear, "take", take)
+    monkeypatch.setattr(Numbers, "take", lambda *_: True)
     monkeypatch.setattr(AgentMachine, "_start", start)
     assert caught(monkeypatch, ["I10"])
 
