@@ -17,6 +17,8 @@ from config.live import LiveSettings
 from core.clock import SystemClock
 from core.ids import RandomIds
 from core.messages import InMessage
+from core.submit_topics import TopicBinding
+from core.tenants import DEFAULT_TENANT
 from db.history_check import check_history
 from db.reads import PostgresReads
 from db.secrets import PostgresSecrets
@@ -27,7 +29,8 @@ from scheduler.api.services import Services
 from scheduler.operations.metrics import Metrics
 from scheduler.secrets.tenant_secrets import TenantSecrets
 from scheduler.submission.group_commit import GroupCommit
-from scheduler.submission.pubsub_intake import SubmissionIntake
+from scheduler.submission.message_submitters import SubmitTopic
+from scheduler.submission.pubsub_intake import IntakePorts, SubmissionIntake
 from scheduler.submission.submit import SubmissionPorts, Submissions
 from tests.access import OWNER, bearer, owner_only
 
@@ -91,7 +94,9 @@ def _replica(store: PostgresStore, seed: int) -> _ReplicaEntry:
         readiness=readiness,
     )
     transport = httpx.ASGITransport(create_app(services))
-    intake = SubmissionIntake(BenchBus(), NAMES, submissions, store, clock)
+    topic = SubmitTopic(NAMES.submit_topic, TopicBinding(NAMES.submit_topic, DEFAULT_TENANT))
+    bus = IntakePorts(BenchBus(), store, clock)
+    intake = SubmissionIntake(bus, NAMES, submissions, topic)
     return _ReplicaEntry(
         httpx.AsyncClient(transport=transport, base_url="http://zen", headers=bearer(OWNER)), intake
     )

@@ -17,7 +17,14 @@ from config.document import Document, KeyPath, read_yaml
 from config.errors import ConfigError
 from config.keys import WILD, Key
 from config.schema import KEYS, NAMES, TREE, Section
-from config.settings import ApiSettings, SecretSettings, Settings, TlsFiles, WorkerSettings
+from config.settings import (
+    ApiSettings,
+    AuditSettings,
+    SecretSettings,
+    Settings,
+    TlsFiles,
+    WorkerSettings,
+)
 from core.browser_checks import is_loopback
 from core.containers import ContainerRules
 from core.cost import TenantBudget
@@ -29,6 +36,7 @@ from core.queueing import QueuePolicy
 from core.retention import RetentionRules
 from core.sandbox import SandboxRules
 from core.submission import shown, unknown
+from core.submit_topics import TopicBinding
 from core.supply import CapacityPolicy
 from core.timers import Timers
 
@@ -67,6 +75,7 @@ def settings_of(
     timers = _timers(document, values["timers"])
     capacity = _capacity(document, values["capacity"])
     access = build_access(document, values["access"])
+    submit_topics = _submit_topics(document, values)
     if listens:
         _refuse_open_listening(document, values["api"])
     if document.faults:
@@ -101,6 +110,8 @@ def settings_of(
         queue=QueuePolicy(**values["queue"]),
         create_tenants=_create_tenants(values),
         single_tenant=values["single_tenant"],
+        submit_topics=submit_topics,
+        audit=AuditSettings(**values["audit"]),
         confirm_above_usd_per_hour=values["submit"]["confirm_above_usd_per_hour"],
         tenants={name: TenantBudget(**given) for name, given in tenants.items()},
         secret_projects=projects,
@@ -126,6 +137,24 @@ def _refuse_open_listening(document: Document, api: Mapping[str, Any]) -> None:
         "a loopback address such as 127.0.0.1; or api.tls: {cert, key}; or api.behind_proxy: true "
         "where a proxy in front ends TLS",
     )
+
+
+def _submit_topics(document: Document, values: Mapping[str, Any]) -> tuple[TopicBinding, ...]:
+    """Never a topic that is ours for something else: our own messages are no submissions."""
+    names = Names(values.get("prefix", ""))
+    ours = (
+        *(names.start_topic, names.stop_topic, names.heartbeat_topic, names.control_topic),
+        names.submit_dead_topic,
+    )
+    found = []
+    for topic, given in values["submit"]["topics"].items():
+        if topic in ours:
+            document.fault(
+                ("submit", "topics", topic), topic, f"{names.submit_topic}, or a topic of your own"
+            )
+        elif "tenant" in given:
+            found.append(TopicBinding(topic, given["tenant"], given.get("user")))
+    return tuple(found)
 
 
 def _create_tenants(values: Mapping[str, Any]) -> bool:

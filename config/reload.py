@@ -34,7 +34,8 @@ PROCESS_KEYS: Final = (
 )
 """Of one process: recorded, so that one without a readable file finds them, but never compared."""
 SHARED_RESTART_KEYS: Final = (
-    *("project", "prefix", "store_url"),
+    *("project", "prefix", "store_url", "submit.topics"),
+    *("audit.anchor_url", "audit.anchor_every_s"),
     *(key.path for key in KEYS if key.cloud and key.path not in PROCESS_KEYS),
     *(f"timers.{name}" for name in AGENT_TIMERS),
 )
@@ -155,6 +156,8 @@ def merged(started: CandidateConfig, candidate: CandidateConfig) -> Settings:
         cloud=fixed.cloud,
         store_url=fixed.store_url,
         log_level=fixed.log_level,
+        submit_topics=fixed.submit_topics,
+        audit=fixed.audit,
         api=fixed.api,
     )
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from config.access_keys import ACCESS_KEYS, ACCESS_NAMES
 from config.keys import REQUIRED, WILD, Key
-from config.settings import ApiSettings, SecretSettings, WorkerSettings
+from config.settings import ApiSettings, AuditSettings, SecretSettings, WorkerSettings
 from config.value_types import (
     BUDGET,
     CLUSTER_NAME,
@@ -40,7 +40,9 @@ from config.value_types import (
     STORE,
     TENANT_NAME,
     TLS,
+    TOPIC_NAME,
     URL,
+    USER_NAME,
     ZONES,
     ValueType,
     choice,
@@ -73,6 +75,7 @@ NAMES: Final[dict[str, ValueType]] = {
     "prices.gpus.*.*": REGION_NAME,
     "clusters.*": CLUSTER_NAME,
     "clusters.*.regions.*": REGION_NAME,
+    "submit.topics.*": TOPIC_NAME,
     "tenants.*": TENANT_NAME,
 }
 
@@ -90,6 +93,7 @@ SECTIONS: Final[dict[str, str]] = {
     "sandbox": "What a job may use of its VM; workers read it at boot",
     "secrets": "How tenants' secrets are kept",
     "workers": "How the scheduler and its workers know each other",
+    "audit": "Where the audit log is anchored",
     "gpus": "The catalogue of GPUs and the zones that have them",
     "machines": "Machine types, and what the host costs without its GPUs",
     "prices": "What a GPU costs where",
@@ -320,6 +324,20 @@ _TENANT_KEYS: Sequence[Key] = (
         "be confirmed, see docs/user/costs.md; null: none is. A tenant may have its own.",
     ),
     Key(
+        "submit.topics.*.tenant",
+        TENANT_NAME,
+        REQUIRED,
+        "Every message on this topic is a submission of this tenant, by any publisher: see to "
+        "it on the bus who may. A message on a topic that is not bound needs an API key, in its "
+        "attribute `zen-key`. <prefix>-submit is read always, other topics if they are named here.",
+    ),
+    Key(
+        "submit.topics.*.user",
+        optional(USER_NAME),
+        None,
+        "Whose jobs they are; null: each message may name any user of the tenant.",
+    ),
+    Key(
         "tenants.create_on_submit",
         optional(FLAG),
         None,
@@ -413,6 +431,7 @@ DECLARED: Final[dict[str, tuple[type, dict[str, ValueType]]]] = {
         ContainerRules,
         {"mounts": MOUNTS, "network": choice(*NETWORKS), "user": choice(*USERS)},
     ),
+    "audit": (AuditSettings, {"anchor_url": optional(STORE), "anchor_every_s": SECONDS}),
     "sandbox": (SandboxRules, {name: whole(*bounds) for name, bounds in BOUNDS.items()}),
     "secrets": (
         SecretSettings,

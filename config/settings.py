@@ -18,6 +18,7 @@ from core.queueing import QueuePolicy
 from core.retention import RetentionRules
 from core.sandbox import SandboxRules
 from core.submission import unknown_cluster
+from core.submit_topics import TopicBinding
 from core.supply import CapacityPolicy
 from core.timers import Timers
 
@@ -94,6 +95,18 @@ class WorkerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditSettings:
+    """The audit log."""
+
+    anchor_url: str | None = None
+    """Where the head of the chain is written, e.g. gs://a-bucket-with-a-retention-policy: what was
+    written before the last anchor cannot be changed unnoticed, not even by who owns the database
+    (`zen audit verify --anchors`). null: nowhere."""
+    anchor_every_s: float = 300.0
+    """How often, if the head has changed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything the service needs to know before it starts."""
 
@@ -129,6 +142,9 @@ class Settings:
     """Only the default tenant may submit."""
     confirm_above_usd_per_hour: float | None = None
     """A dearer submission must be confirmed; None: none is."""
+    submit_topics: tuple[TopicBinding, ...] = ()
+    """Topics whose messages are one tenant's; on others a message needs a key."""
+    audit: AuditSettings = field(default_factory=AuditSettings)
     health: HealthRules = field(default_factory=HealthRules)
     containers: ContainerRules = field(default_factory=ContainerRules)
     sandbox: SandboxRules = field(default_factory=SandboxRules)

@@ -185,3 +185,11 @@ TENANT_NAME = text(
     "a tenant: 1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit",
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
 )
+USER_NAME = text(
+    "a user: 1 to 63 letters, digits, '.', '_' or '-', beginning with a letter or digit",
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
+)
+TOPIC_NAME = text(
+    "the id of a Pub/Sub topic: 3 to 240 characters, beginning with a letter",
+    r"(?!goog)[A-Za-z][A-Za-z0-9._~+-]{2,239}",
+)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from core.audit_log import Actor, AuditAction, AuditEntry
 
+DIFF_CHARS_MAX = 2000
 FILES_MAX = 1000
 """Files that were not looked at for the longest time are forgotten: hosts come and go."""
 VERSIONS_MAX = 1000
@@ -62,7 +63,9 @@ def audited(new: ConfigVersion) -> AuditEntry:
     """The row of the audit log for a version that is recorded: who brought it by name, or the
     replica that read it in its file."""
     rolled = new.rollback_of is not None
-    detail = {"source": new.source, "changes": str(len(new.diff))}
+    # In words: what drains a cluster shall be found here too.
+    changes = "; ".join(new.diff)[:DIFF_CHARS_MAX]
+    detail = {"source": new.source, "changes": str(len(new.diff)), "diff": changes}
     return AuditEntry(
         at=new.at,
         actor=new.actor or Actor(f"replica:{new.author}"),

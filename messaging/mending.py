@@ -11,6 +11,7 @@ from google.pubsub_v1 import types
 from core.cluster import ClusterSpec
 from core.messages import SubscriptionFault
 from core.names import Names
+from core.submit_topics import TopicBinding
 from messaging.channel import explain
 from messaging.pubsub import CALL_TIMEOUT_S, PubSubBus, delete_subscription
 from messaging.topics import (
@@ -25,12 +26,15 @@ _DELETED_TOPIC = "_deleted-topic_"
 
 
 async def mend_subscriptions(
-    admin: PubSubBus, names: Names, clusters: Sequence[ClusterSpec]
+    admin: PubSubBus,
+    names: Names,
+    clusters: Sequence[ClusterSpec],
+    bound: Sequence[TopicBinding] = (),
 ) -> list[SubscriptionFault]:
     """What is wrong with the deployment's subscriptions, after making again what is missing. A
     subscription on another topic or with another filter is told and left alone: it may hold
     messages that matter. BusDown and Forbidden as ever."""
-    plans = wanted_subscriptions(names, clusters)
+    plans = wanted_subscriptions(names, clusters, bound)
     found = await asyncio.gather(*(_mend(admin, plan) for plan in plans))
     return [fault for fault in found if fault is not None]
 

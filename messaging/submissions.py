@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from core.errors import Fault
 from core.messages import InMessage, OutMessage
@@ -17,10 +18,34 @@ from messaging.errors import BadMessage
 
 REPLY_TOPIC = "reply_topic"
 CORRELATION = "correlation_id"
+KEY = "zen-key"
+AUTHORIZATION = "authorization"
 # Pub/Sub's own rules for the id of a topic, and its bounds on attributes.
 _TOPIC = re.compile(r"(?!goog)[A-Za-z][A-Za-z0-9._~%+-]{2,254}\Z")
 ATTRIBUTES_MAX = 100
 VALUE_BYTES_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class MessageKey:
+    """The API key that a message brought; never printed."""
+
+    text: str = field(repr=False)
+
+
+def without_key(message: InMessage) -> tuple[InMessage, MessageKey | None]:
+    """The message as it may be stored, logged and answered, and the key that it brought: as
+    `zen-key`, or as `authorization: Bearer …`. One name has both if somebody sends both."""
+    found = {
+        name.lower(): value
+        for name, value in message.attributes.items()
+        if name.lower() in (KEY, AUTHORIZATION)
+    }
+    if not found:
+        return message, None
+    kept = {n: v for n, v in message.attributes.items() if n.lower() not in found}
+    text = found.get(KEY) or found.get(AUTHORIZATION, "").partition(" ")[2]
+    return replace(message, attributes=kept), MessageKey(text.strip())
 
 
 def reply_topic(attributes: Mapping[str, str], names: Names) -> str | None:

@@ -17,6 +17,7 @@ from google.pubsub_v1 import types
 
 from core.cluster import ClusterSpec
 from core.names import Names
+from core.submit_topics import TopicBinding, subscription_of
 from messaging.channel import explain
 from messaging.pubsub import ACK_DEADLINE_S, CALL_TIMEOUT_S, PubSubBus
 
@@ -62,8 +63,8 @@ class SubscriptionPlan:
     dead_letter_topic: str = ""
 
 
-def wanted_topics(names: Names) -> tuple[str, ...]:
-    """Every topic of a deployment."""
+def wanted_topics(names: Names, bound: Sequence[TopicBinding] = ()) -> tuple[str, ...]:
+    """Every topic of a deployment; `bound`: topics of submissions of one tenant."""
     return (
         names.start_topic,
         names.stop_topic,
@@ -71,11 +72,16 @@ def wanted_topics(names: Names) -> tuple[str, ...]:
         names.control_topic,
         names.submit_topic,
         names.submit_dead_topic,
+        *_besides(names, bound),
     )
 
 
+def _besides(names: Names, bound: Sequence[TopicBinding]) -> list[str]:
+    return [binding.topic for binding in bound if binding.topic != names.submit_topic]
+
+
 def wanted_subscriptions(
-    names: Names, clusters: Sequence[ClusterSpec]
+    names: Names, clusters: Sequence[ClusterSpec], bound: Sequence[TopicBinding] = ()
 ) -> tuple[SubscriptionPlan, ...]:
     """Every lasting subscription. v2 VMs make their own on the control topic."""
     starts = tuple(
@@ -91,10 +97,11 @@ def wanted_subscriptions(
         *starts,
         SubscriptionPlan(names.stop_subscription, names.stop_topic),
         SubscriptionPlan(names.heartbeat_subscription, names.heartbeat_topic),
-        SubscriptionPlan(
-            names.submit_subscription,
-            names.submit_topic,
-            dead_letter_topic=names.submit_dead_topic,
+        *(
+            SubscriptionPlan(
+                subscription_of(topic), topic, dead_letter_topic=names.submit_dead_topic
+            )
+            for topic in (names.submit_topic, *_besides(names, bound))
         ),
         SubscriptionPlan(
             names.submit_dead_subscription, names.submit_dead_topic, retention=DEAD_RETENTION
@@ -103,11 +110,14 @@ def wanted_subscriptions(
 
 
 async def apply_pubsub(
-    admin: PubSubBus, names: Names, clusters: Sequence[ClusterSpec]
+    admin: PubSubBus,
+    names: Names,
+    clusters: Sequence[ClusterSpec],
+    bound: Sequence[TopicBinding] = (),
 ) -> list[Applied]:
     """Make everything as it must be, topics first; one line per item, in that order."""
-    topics = [await apply_topic(admin, topic) for topic in wanted_topics(names)]
-    plans = wanted_subscriptions(names, clusters)
+    topics = [await apply_topic(admin, topic) for topic in wanted_topics(names, bound)]
+    plans = wanted_subscriptions(names, clusters, bound)
     return topics + [await apply_subscription(admin, plan) for plan in plans]
 
 

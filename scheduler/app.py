@@ -44,6 +44,7 @@ from scheduler.api.http.server import bind, web_server
 from scheduler.api.job_meta import JobMetas
 from scheduler.api.manifests import ManifestCache
 from scheduler.api.services import OK, ApiAccess, Embedded, Services
+from scheduler.operations.audit_anchors import AuditAnchors
 from scheduler.operations.first_config import Start
 from scheduler.operations.live_config import ConfigParts
 from scheduler.operations.metrics import Metrics
@@ -80,6 +81,8 @@ class Production:
         self._clouds["static"] = replace(
             self._clouds["static"], identities=EnrolmentTokens(secrets, clock)
         )
+        url = settings.audit.anchor_url
+        anchors = AuditAnchors(open_store(url)) if url is not None else None
         adapters = Adapters(
             store=self._store,
             bus=self._bus,
@@ -102,15 +105,19 @@ class Production:
             ),
             secrets=self._secrets(settings, ids).resolve,
             audit_log=audit_log,
+            anchors=anchors,
         )
         self.replica = Replica(settings, adapters, Metrics(), holder)
-        self.access = self._access(audit_log)
+        self.access = self._access(audit_log, anchors)
+        self.replica.authenticator = self.access.authenticator
         blocks = KnownRegionBlocks(PostgresReads(self._store).blocks, self.replica.clock)
         self.replica.submissions.blocks = blocks
 
     async def _mend(self) -> Sequence[SubscriptionFault]:
         settings = self.replica.settings
-        return await mend_subscriptions(self._bus, settings.names, settings.clusters)
+        return await mend_subscriptions(
+            self._bus, settings.names, settings.clusters, settings.submit_topics
+        )
 
     def _secrets(self, settings: Settings, ids: RandomIds) -> SecretResolver:
         key_file, compute = settings.secrets.key_file, settings.cloud["compute_url"] or ""
@@ -123,12 +130,13 @@ class Production:
             self.secrets, manager, lambda name: self.replica.settings.secret_projects.get(name, ())
         )
 
-    def _access(self, audit_log: PostgresAuditLog) -> ApiAccess:
+    def _access(self, audit_log: PostgresAuditLog, anchors: AuditAnchors | None) -> ApiAccess:
         keys, sessions = PostgresAccess(self._store), PostgresSessions(self._store)
         replica = self.replica
-        return ApiAccess.over(
+        made = ApiAccess.over(
             keys, sessions, audit_log, lambda: replica.settings.access, replica.clock, replica.ids
         )
+        return replace(made, anchors=anchors)
 
     async def open(self) -> None:
         """Does not wait for the database: readiness tells."""

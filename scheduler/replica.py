@@ -23,6 +23,7 @@ from messaging.proofs.control import SchedulerSigner
 from migs.manager import MigManager
 from orchestrator.orchestrator import ClusterOrchestrator
 from orchestrator.reconcile.context import Wiring
+from scheduler.access.authenticator import Authenticator
 from scheduler.cycle.control_subscriptions import ControlSubscriptionCare
 from scheduler.cycle.heartbeat_inbox import Inbox
 from scheduler.cycle.leadership import DatabaseClock, Leadership
@@ -35,11 +36,13 @@ from scheduler.cycle.worker_checks import WorkerChecks
 from scheduler.forecast.forecaster import Forecaster
 from scheduler.forecast.past_runs import Runtimes
 from scheduler.forecast.run_times import predicted_s
+from scheduler.operations.audit_anchors import AuditAnchors, anchor_for_ever
 from scheduler.operations.costs import Bookkeeper
 from scheduler.operations.live_config import ConfigParts, LiveConfig
 from scheduler.operations.metrics import Metrics
 from scheduler.operations.retention import prune_for_ever
-from scheduler.submission.pubsub_intake import SubmissionIntake
+from scheduler.submission.message_submitters import submit_topics
+from scheduler.submission.pubsub_intake import IntakePorts, SubmissionIntake
 from scheduler.submission.submit import SubmissionPorts, Submissions, Writer
 from scheduler.submission.tenant_access import TenantAccess
 from scheduler.v1.recall import Recall
@@ -76,6 +79,8 @@ class Adapters:
     """Values for references to secrets, when a start is sent."""
     audit_log: AuditLog | None = None
     """What the leader links into a chain; None: nothing is audited."""
+    anchors: AuditAnchors | None = None
+    """Where its head is written; None: nowhere."""
 
 
 class Replica:
@@ -90,6 +95,8 @@ class Replica:
         self.ids = adapters.ids
         self.clock = DatabaseClock(adapters.clock)
         self._adapters = adapters
+        self.authenticator: Authenticator | None = None
+        """Whose keys messages may carry; None: nobody's."""
         self.leadership = Leadership(self.store, holder, self.live, self.clock)
         self.runtimes = Runtimes(self.store, self.clock)
         self.submissions = Submissions(
@@ -109,12 +116,16 @@ class Replica:
 
     def start(self) -> None:
         """Start the long-running tasks."""
+        ports = IntakePorts(self.bus, self.store, self.clock, self.authenticator)
         names = self.settings.names
-        intake = SubmissionIntake(self.bus, names, self.submissions, self.store, self.clock)
+        intakes = [
+            SubmissionIntake(ports, names, self.submissions, topic)
+            for topic in submit_topics(names, self.settings.submit_topics)
+        ]
         self._tasks = [
             forever("leadership", self.leadership.keep),
             forever("lead", self._lead),
-            forever("intake", intake.run),
+            *(forever("intake", intake.run) for intake in intakes),
             forever("listen", self._listen),
             forever("runtimes", self.runtimes.keep),
         ]
@@ -240,13 +251,23 @@ class Replica:
     def _optional_tasks(self) -> list[asyncio.Task[None]]:
         tasks, names = [], self.settings.names
         if self._adapters.mend is not None:
-            read = (names.heartbeat_subscription, names.submit_subscription)
+            topics = submit_topics(names, self.settings.submit_topics)
+            read = (names.heartbeat_subscription, *(topic.subscription for topic in topics))
             watch = SubscriptionWatch(
                 self._adapters.mend, read, self.store, self.leadership, self.clock
             )
             tasks.append(forever("subscriptions", watch.run))
         if self._adapters.audit_log is not None:
             tasks.append(forever("audit", partial(link_for_ever, self._adapters.audit_log)))
+            if self._adapters.anchors is not None:
+                anchor = partial(
+                    anchor_for_ever,
+                    self._adapters.audit_log,
+                    self._adapters.anchors,
+                    self.clock,
+                    self.settings.audit.anchor_every_s,
+                )
+                tasks.append(forever("anchors", anchor))
         return tasks
 
     def _forecaster(self, books: Bookkeeper) -> Forecaster:

@@ -267,20 +267,28 @@ audit_app = group("The audit log: list (also alone), verify, export.", list_audi
 
 @audit_app.command("verify")
 @command
-def verify_audit(client: Client) -> Answer:
+def verify_audit(
+    client: Client,
+    anchors: Annotated[
+        bool, typer.Option("--anchors", help="Also with the heads at audit.anchor_url.")
+    ] = False,
+) -> Answer:
     """Checks the whole chain; names each row that was changed, dropped or swapped.
 
-    Exit code 1 if anything is wrong. Keep the head elsewhere: a chain that was cut at its end shows
-    by its head alone.
+    Exit code 1 if anything is wrong. A chain that was cut at its end, or written anew as a whole,
+    shows by a head that was kept elsewhere alone: --anchors compares with those.
 
     \b
     Examples:
       zen audit verify
+      zen audit verify --anchors
       zen audit verify --json
     """
-    found = client.get("/audit/verify")
+    found = client.get("/audit/verify", {"anchors": "true" if anchors else None})
     lines = [fault["message"] for fault in found["faults"]]
     good = f"{found['rows']} rows, no fault; head {found['head'] or '(none yet)'}"
+    if anchors:
+        good += f"; {found['anchors']} anchors compared"
     notes = [found["unlinked"]] if found["unlinked"] else []
     return Answer(found, lines or [good], notes, 0 if found["good"] else 1)
 

@@ -169,7 +169,8 @@ async def _apply_pubsub(settings: Settings) -> list[Applied]:
     from messaging.topics import apply_pubsub
 
     async with PubSubBus(settings.project, emulator_host=settings.pubsub_host) as bus:
-        return await apply_pubsub(bus, settings.names, settings.clusters)
+        names, bound = settings.names, settings.submit_topics
+        return await apply_pubsub(bus, names, settings.clusters, bound)
 
 
 @infra_app.command("gcloud")

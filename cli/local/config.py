@@ -14,6 +14,8 @@ from config.document import read_yaml
 from config.errors import ConfigError
 from config.load import DEFAULT_PATH, load_settings
 from config.settings import Settings
+from core.names import Names
+from core.tenants import DEFAULT_TENANT
 from core.timers import Timers
 
 CPU_FLOOR = 1
@@ -129,6 +131,17 @@ def one_user(given: Mapping[str, Any]) -> dict[str, Any]:
     return {} if "single_tenant" in given or os.geteuid() == 0 else {"single_tenant": True}
 
 
+def bound_topic(given: Mapping[str, Any]) -> dict[str, Any]:
+    """On a laptop messages on the submit topic are the default tenant's, unless the user's file
+    says otherwise."""
+    submit = given.get("submit")
+    if isinstance(submit, dict) and "topics" in submit:
+        return {}
+    prefix = given.get("prefix")
+    names = Names(prefix) if isinstance(prefix, str) else Names()
+    return {"submit": {"topics": {names.submit_topic: {"tenant": DEFAULT_TENANT}}}}
+
+
 def local_timers(base: Timers, given: Collection[str] = ()) -> Mapping[str, float]:
     """The spans that a local run shortens: none that the user's own file sets (`given`). Where the
     two do not go together (a heartbeat of 10 s, lost after 20 s), the file alone counts."""
@@ -151,6 +164,7 @@ def write_config(
     document.overlay(
         open_tenants({**document.values, **(more or {})})
         | one_user({**document.values, **(more or {})})
+        | bound_topic(document.values)
         | overlay(settings, store, cap, more, given, cpu_floor)
     )
     return write_sealed(target, document.values, f"zen up ({cap.note})")

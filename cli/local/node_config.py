@@ -14,7 +14,8 @@ from urllib.parse import quote
 from agent.inventory import FoundGpu, find_gpus, most_of_a_kind
 from cli.local.config import TIMERS, machine_mb
 from core.errors import ZenError
-from core.names import CPU_TYPE
+from core.names import CPU_TYPE, Names
+from core.tenants import DEFAULT_TENANT
 from migs.own_machines import SCHEME
 
 PLACE = "local-host1"
@@ -115,6 +116,7 @@ def node_values(plan: NodePlan, socket: Path, store: Path) -> dict[str, Any]:
         "timers": dict(TIMERS),
         "tenants": {"create_on_submit": True},
         "single_tenant": True,
+        "submit": {"topics": {Names("zen").submit_topic: {"tenant": DEFAULT_TENANT}}},
         "clusters": {
             plan.cluster: {
                 "pool": "static",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 from datetime import datetime
 from pathlib import Path
 
 from core.access import ALL_TENANTS, Grant, Scope
 from core.access_store import AccessStore, KnownKey
 from core.api_keys import ApiKey, key_text, parse_key
+from core.audit_log import Actor, AuditAction, AuditEntry
 from core.clock import SystemClock
 from core.errors import BadInput, Conflict, Fault
 from core.ids import RandomIds
@@ -42,7 +44,8 @@ async def add_owner_key(access: AccessStore, text: str, clock: Clock, file: str)
     if known is not None and known.key.revoked_at is not None:
         raise Conflict(f"the key in {file} was revoked: delete the file to get a new one")
     owner = owner_of(parsed, clock.now())
-    await access.add_key(owner.key, owner.grants)
+    there = known is not None and set(owner.grants) <= set(known.grants)
+    await access.add_key(owner.key, owner.grants, None if there else _made(owner))
 
 
 def owner_of(parsed: tuple[str, bytes], now: datetime) -> KnownKey:
@@ -57,6 +60,14 @@ def owner_of(parsed: tuple[str, bytes], now: datetime) -> KnownKey:
         scopes=frozenset({Scope.ON_BEHALF_OF}),
     )
     return KnownKey(key, tuple(Grant(key.principal, ALL_TENANTS, role) for role in ROLES))
+
+
+def _made(owner: KnownKey) -> AuditEntry:
+    key = owner.key
+    who = Actor("database-owner", key.user_id, socket.gethostname())
+    detail = {"roles": ", ".join(grant.role for grant in owner.grants), "tenants": ALL_TENANTS}
+    target = f"key/{key.key_id}"
+    return AuditEntry(key.created_at, who, AuditAction.KEY_CREATE, target, detail=detail)
 
 
 def _read_or_make(file: Path) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from starlette.requests import Request
 
-from core.access import Principal, Right, Scope, Tenants, only_tenant
+from core.access import Principal, Right, Tenants, only_tenant
 from core.audit_log import Actor, AuditAction, AuditEntry
 from core.cost_report import CostQuestion, CostReport
 from core.errors import Ambiguous, BadInput, Fault, NotFound
@@ -27,10 +27,9 @@ from core.reads import (
 from core.tenants import DEFAULT_TENANT
 from core.waits import WaitRow
 from scheduler.access.authenticator import NotAllowed
+from scheduler.access.claims import claimed
 
 HIDDEN = "(hidden)"
-NOBODY = "0"
-"""The user of submissions that name none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,30 +88,7 @@ class ApiCaller:
     def claim(self, spec: JobSpec) -> JobSpec:
         """The submission as the caller's: whose user and whose tenant it is. NotAllowed if it names
         others than the caller may submit for."""
-        return replace(spec, user_id=self._user(spec), tenant_id=self._tenant(spec))
-
-    def _user(self, spec: JobSpec) -> str:
-        own = self.principal.user_id
-        if spec.user_id in (NOBODY, own):
-            return own
-        if Scope.ON_BEHALF_OF in self.principal.scopes:
-            return spec.user_id
-        raise NotAllowed(
-            f"user_id: got {spec.user_id}, but this key submits as {own}; a key with the scope "
-            f"{Scope.ON_BEHALF_OF} may name others"
-        )
-
-    def _tenant(self, spec: JobSpec) -> str:
-        tenants = self.principal.tenants(Right.JOBS_SUBMIT)
-        if spec.tenant_id in tenants:
-            return spec.tenant_id
-        if spec.tenant_id == DEFAULT_TENANT and len(tenants.names) == 1:
-            return next(iter(tenants.names))
-        allowed = ", ".join(sorted(tenants.names)) or "none"
-        raise NotAllowed(
-            f"tenant_id: got {spec.tenant_id}, but you may submit for: {allowed}; an admin can "
-            "give you a role for another tenant"
-        )
+        return claimed(self.principal, spec)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from scheduler.api.caller import ApiCaller, Stop, TenantReads, caller_of
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.job_meta import JobMetas
 from scheduler.api.manifests import ManifestCache
+from scheduler.operations.audit_anchors import AuditAnchors
 from scheduler.operations.live_config import LiveConfig
 from scheduler.operations.metrics import Metrics
 from scheduler.operations.stop import Stopped, StopRequest, stop_job
@@ -57,6 +58,8 @@ class ApiAccess:
     audit_log: AuditLog
     people: People
     sessions: BrowserSessions
+    anchors: AuditAnchors | None = None
+    """Where heads of the log's chain are; None: nowhere."""
 
     @classmethod
     def over(

@@ -28,6 +28,12 @@ def known_sources(names: Names) -> tuple[str, ...]:
     return (SUBMIT, HEARTBEATS, names.start_topic, names.stop_topic, names.control_topic)
 
 
+def source_of(submit_topic: str, names: Names) -> str:
+    """The source of a submission that came by this topic. One that is bound to a tenant is its own:
+    sent again elsewhere, the message would be another tenant's."""
+    return SUBMIT if submit_topic == names.submit_topic else submit_topic
+
+
 def topic_of(source: str, names: Names) -> str:
     """Where a dead letter goes when it is sent again. What we could not read goes back to where it
     came from; what we could not send goes to its own topic, which is its source."""

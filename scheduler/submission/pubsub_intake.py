@@ -1,6 +1,6 @@
 """Submissions that come as Pub/Sub messages: v1 or native bodies, validated as REST validates,
-acknowledged after the commit. Refused ones are kept as dead letters with every fault named; a
-publisher that asks for an answer gets one."""
+acknowledged after the commit. Each is its key's, or its topic's tenant's. Refused ones are kept as
+dead letters with every fault named; a publisher that asks for an answer gets one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,16 @@ from core.messages import InMessage, OutMessage
 from core.names import Names
 from core.ports import Bus, Clock, Inbound, Store
 from messaging.codec import BadMessage, decode_submission
-from messaging.submissions import encode_dead, encode_reply, reply_topic
-from scheduler.operations.dead_letters import SUBMIT
+from messaging.submissions import (
+    MessageKey,
+    encode_dead,
+    encode_reply,
+    reply_topic,
+    without_key,
+)
+from scheduler.access.authenticator import Authenticator, NotAllowed, Unauthenticated
+from scheduler.operations.dead_letters import source_of
+from scheduler.submission.message_submitters import SubmitTopic
 from scheduler.submission.other_systems import is_v1, native_of_v1, v1_refusal
 from scheduler.submission.quotes import price_fields
 from scheduler.submission.submit import Accepted, JobNotStored, Submissions
@@ -28,7 +36,21 @@ REPLY_TIMEOUT_S = 10.0
 STORE_AGAIN_S = 2.0
 """How long we read no more after the database did not answer: what we give back comes at once, to
 us as well."""
-_REFUSALS = (BadMessage, BadInput, Conflict, JobNotStored, PriceNotConfirmed)
+_REFUSALS = (
+    *(BadMessage, BadInput, Conflict, JobNotStored, PriceNotConfirmed),
+    *(Unauthenticated, NotAllowed),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IntakePorts:
+    """What an intake reads from, writes to and asks."""
+
+    bus: Bus
+    store: Store
+    clock: Clock
+    keys: Authenticator | None = None
+    """None: no message can prove itself by a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +62,20 @@ class Taken:
 
 
 class SubmissionIntake:
-    """Runs on every replica: a submission needs no leader."""
+    """Of one topic. Runs on every replica: a submission needs no leader."""
 
     def __init__(
-        self, bus: Bus, names: Names, submissions: Submissions, store: Store, clock: Clock
+        self, ports: IntakePorts, names: Names, submissions: Submissions, topic: SubmitTopic
     ) -> None:
-        self._bus = bus
+        self._bus, self._store, self._clock = ports.bus, ports.store, ports.clock
+        self._keys = ports.keys
         self._names = names
         self._submissions = submissions
-        self._store = store
-        self._clock = clock
+        self._topic = topic
 
     async def run(self) -> None:
         """Read until cancelled."""
-        inbound = self._bus.subscribe(self._names.submit_subscription, max_messages=BATCH_MAX)
+        inbound = self._bus.subscribe(self._topic.subscription, max_messages=BATCH_MAX)
         try:
             async for batch in inbound.batches():
                 if not await self._take(inbound, batch):
@@ -87,11 +109,12 @@ class SubmissionIntake:
         return not again
 
     async def accept(self, message: InMessage) -> Taken:
-        """Returns when the job, or the reason why there is none, is stored."""
+        """Returns when the job, or the reason why there is none, is stored; the key never is."""
+        message, key = without_key(message)
         topic = None
         try:
             topic = reply_topic(message.attributes, self._names)
-            accepted = await self._submit(message)
+            accepted = await self._submit(message, key)
         except _REFUSALS as error:
             log.warning("submission refused", why=str(error), message=message.message_id)
             faults = error.faults if isinstance(error, BadInput) else ()
@@ -100,21 +123,22 @@ class SubmissionIntake:
         log.info("submitted", job=accepted.job_id, user=accepted.user_id, door="pubsub")
         return Taken(accepted, _reply(topic, message, _accepted(accepted)))
 
-    async def _submit(self, message: InMessage) -> Accepted:
+    async def _submit(self, message: InMessage, sent_key: MessageKey | None) -> Accepted:
+        by = await self._topic.submitter(sent_key, message.message_id, self._keys)
         data = decode_submission(message)
         # Without an id of its own, a second delivery of the message is still the same job.
         key = message.attributes.get("idempotency_key") or f"pubsub-{message.message_id}"
         if not is_v1(data):
-            return await self._submissions.submit(data, idempotency_key=key)
+            return await self._submissions.submit(data, idempotency_key=key, by=by)
         try:
-            return await self._submissions.submit(native_of_v1(data), idempotency_key=key)
+            return await self._submissions.submit(native_of_v1(data), idempotency_key=key, by=by)
         except BadInput as error:
             raise v1_refusal(error) from error
 
     def _dead_letter(self, message: InMessage, reason: str, faults: Sequence[Fault]) -> AtomicBatch:
         dead_letter = DeadLetter(
             message_id=message.message_id,
-            source=SUBMIT,
+            source=source_of(self._topic.name, self._names),
             body=message.body,
             attributes=message.attributes,
             reason=reason,

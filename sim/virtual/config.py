@@ -164,6 +164,9 @@ def document_of(settings: Settings) -> dict[str, Any]:
         },
         "prices": {"as_of": settings.prices_as_of},
         "clusters": {c.name: _cluster(c) for c in settings.clusters},
+        "submit": {
+            "topics": {bound.topic: {"tenant": bound.tenant_id} for bound in settings.submit_topics}
+        },
     }
 
 

@@ -11,6 +11,8 @@ from core.job import Budgets
 from core.names import Names, parse_cluster
 from core.queueing import QueuePolicy, QueueRule
 from core.retention import RetentionRules
+from core.submit_topics import TopicBinding
+from core.tenants import DEFAULT_TENANT
 from core.timers import Timers
 from sim.cloud.world import CloudPhysics, MigSpec, World
 
@@ -77,6 +79,7 @@ def settings() -> Settings:
         queue_limit=1000,
         log_level="error",
         prices_as_of="2026-01-01",
+        submit_topics=(TopicBinding(Names().submit_topic, DEFAULT_TENANT),),
     )
 
 

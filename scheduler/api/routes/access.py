@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,7 +14,8 @@ from core.access import ALL_TENANTS, ROLES, Grant, Right, Scope
 from core.access_rules import ROLE_NAME
 from core.access_store import KnownKey
 from core.api_keys import ApiKey, key_text, parse_key
-from core.audit_log import AuditAction, AuditEntry, AuditRow, faults_in, unlinked_fault
+from core.audit_anchors import AuditAnchor
+from core.audit_log import AuditAction, AuditEntry, AuditRow
 from core.audit_store import AuditFilter
 from core.errors import BadInput, Fault, NotFound
 from core.names import JOB_ID
@@ -23,10 +24,10 @@ from scheduler.api.caller import ApiCaller
 from scheduler.api.http.endpoint import Body, Routes, read_object, route
 from scheduler.api.http.params import Param, Query
 from scheduler.api.shapes import iso, iso_or_none
+from scheduler.operations.audit_check import verify_audit_log
 
 NAME_CHARS_MAX = 128
 EXPIRES_MAX_S = 10 * 366 * 86_400.0
-VERIFY_BATCH = 1000
 PRINCIPALS = ("key:", "user:", "group:")
 _TEXT = {"type": "string"}
 _ROLES_DOC = f"{', '.join(ROLES)}, or one of access.roles of the configuration"
@@ -158,6 +159,8 @@ class AuditVerdictOut(msgspec.Struct, frozen=True):
     """The hash of the last link: compare it with one that you kept elsewhere."""
     faults: tuple[AuditFaultOut, ...]
     unlinked: str
+    anchors: int = 0
+    """Heads that were compared."""
 
 
 class AccessRoutes(Routes):
@@ -327,19 +330,30 @@ class AccessRoutes(Routes):
         told = tuple(_audit_row(row) for row in rows[:size])
         return AuditOut(told, told[-1].seq if len(rows) > size else None)
 
-    @route("GET /api/v1/audit/verify", Right.AUDIT_READ, "What was found.")
-    async def verify(self) -> AuditVerdictOut:
+    @route(
+        "GET /api/v1/audit/verify",
+        Right.AUDIT_READ,
+        "What was found.",
+        params=(Param("anchors", "flag", "Also with the heads at `audit.anchor_url`.", False),),
+    )
+    async def verify(self, query: Query) -> AuditVerdictOut:
         """Check the whole chain: rows that were changed, dropped or swapped are named."""
-        log = self._services.access.audit_log
-        faults: list[AuditFaultOut] = []
-        last, count = None, 0
-        while rows := await log.chain(last.number if last else 0, VERIFY_BATCH):
-            faults += [AuditFaultOut(f.seq, f.words) for f in faults_in(rows, last)]
-            last, count = rows[-1].link, count + len(rows)
-        waiting = unlinked_fault(await log.unlinked(VERIFY_BATCH))
-        head = last.hash.hex() if last else None
-        words = waiting.words if waiting is not None else ""
-        return AuditVerdictOut(not faults, count, head, tuple(faults), words)
+        access = self._services.access
+        anchors: Sequence[AuditAnchor] = ()
+        if query.flag("anchors"):
+            if access.anchors is None:
+                expected = "audit.anchor_url in the configuration: the head is anchored nowhere"
+                raise BadInput([Fault("anchors", "true", expected)])
+            anchors = await access.anchors.read()
+        found = await verify_audit_log(access.audit_log, anchors)
+        return AuditVerdictOut(
+            good=not found.faults,
+            rows=found.rows,
+            head=found.head.hash.hex() if found.head else None,
+            faults=tuple(AuditFaultOut(fault.seq, fault.words) for fault in found.faults),
+            unlinked=found.unlinked.words if found.unlinked else "",
+            anchors=found.anchors,
+        )
 
     @property
     def _roles(self) -> Collection[str]:

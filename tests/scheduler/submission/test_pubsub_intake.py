@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from config.live import LiveSettings
+from core.access_store import KnownKey
 from core.changes import AtomicBatch
 from core.errors import BusDown, StoreDown, ZenError
 from core.ids import RandomIds
@@ -17,17 +18,22 @@ from core.messages import InMessage, OutMessage
 from core.names import Names
 from core.reads import JobFilter
 from core.reasons import CommitRefusal
+from core.submit_topics import TopicBinding
 from messaging.errors import BadMessage, BusRefused
 from messaging.submissions import reply_topic
-from scheduler.submission.pubsub_intake import SubmissionIntake
+from scheduler.access.authenticator import Authenticator
+from scheduler.submission.message_submitters import SubmitTopic
+from scheduler.submission.pubsub_intake import IntakePorts, SubmissionIntake
 from scheduler.submission.submit import SubmissionPorts, Submissions
 from scheduler.submission.tenant_access import TenantAccess as TenantsDoor
+from sim.memory.access import MemoryAccess
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore
 from tests.builders import live
 from tests.scheduler.api.fakes import CLUSTERS, NOW, StillClock
 
 NAMES = Names()
+BOUND = SubmitTopic(NAMES.submit_topic, TopicBinding(NAMES.submit_topic, "default"))
 V1 = {"job_id": "a", "user_id": "ada", "workflow": "echo", "args": {"x": 1}, "gpu_type": "l4"}
 NATIVE = {"job_id": "a", "user_id": "ada", "command": ["true"], "args": ["-x"]}
 
@@ -60,7 +66,9 @@ class Post:
 class TenantAccess:
     """The intake over a store in memory."""
 
-    def __init__(self, settings: LiveSettings | None = None) -> None:
+    def __init__(
+        self, settings: LiveSettings | None = None, topic: SubmitTopic = BOUND, *keys: KnownKey
+    ) -> None:
         clock = StillClock()
         self.store = MemoryStore(clock)
         self.reads = MemoryReads(self.store)
@@ -76,7 +84,9 @@ class TenantAccess:
             settings or live(*CLUSTERS),
             door=asks,
         )
-        self.intake = SubmissionIntake(self.bus, NAMES, submissions, self.store, clock)
+        authenticator = Authenticator(MemoryAccess(keys), clock)
+        ports = IntakePorts(self.bus, self.store, clock, authenticator)
+        self.intake = SubmissionIntake(ports, NAMES, submissions, topic)
 
     async def bring(self, *messages: InMessage) -> None:
         await self.intake._take(self.bus, messages)  # type: ignore[arg-type]
