@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
+import structlog
 
 import migrations
 from core.errors import StoreDown
+from db.roles import apply_roles, missing_roles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    import sqlalchemy as sa
     from alembic.config import Config
+
+log = structlog.get_logger(__name__)
 
 _LOCK = 0x5A454E01  # any number that nothing else in the database locks
 _CONNECT_S = 5
@@ -25,7 +29,14 @@ def upgrade(url: str) -> None:
         return
     from alembic import command  # noqa: PLC0415  # half a second, only when there is work
 
-    _run(url, lambda config: command.upgrade(config, "head"))
+    _run(url, lambda config: command.upgrade(config, "head"), roles=True)
+
+
+def apply_roles_now(url: str) -> Sequence[str]:
+    """Makes our roles, with the rights that they must have now; what is still missing."""
+    _run(url, lambda _: None, roles=True)
+    with psycopg.connect(url, connect_timeout=_CONNECT_S) as connection:
+        return missing_roles(lambda words: connection.execute(words.encode()).fetchall())
 
 
 def downgrade(url: str, revision: str) -> None:
@@ -57,7 +68,25 @@ def config() -> Config:
     return made
 
 
-def _run(url: str, step: Callable[[Config], None]) -> None:
+def _apply_roles(connection: sa.Connection) -> None:
+    """Without the right to make roles, a database has none until somebody makes them: `zen db
+    roles`. The service then works with the rights of its login."""
+    import sqlalchemy as sa  # noqa: PLC0415
+
+    try:
+        with connection.begin_nested():
+            apply_roles(lambda words: _rows(connection.exec_driver_sql(words)))
+    except sa.exc.ProgrammingError as fault:
+        if not isinstance(fault.orig, psycopg.errors.InsufficientPrivilege):
+            raise
+        log.warning("database roles not made", why=str(fault.orig).splitlines()[0])
+
+
+def _rows(result: sa.CursorResult[Any]) -> Sequence[Any]:
+    return result.fetchall() if result.returns_rows else ()
+
+
+def _run(url: str, step: Callable[[Config], None], *, roles: bool = False) -> None:
     import sqlalchemy as sa  # noqa: PLC0415
 
     made = config()
@@ -69,6 +98,8 @@ def _run(url: str, step: Callable[[Config], None]) -> None:
             connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
             made.attributes["connection"] = connection
             step(made)
+            if roles:
+                _apply_roles(connection)
     except sa.exc.OperationalError as fault:
         raise StoreDown(f"the database does not answer: {fault}") from fault
     finally:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from core.access import EVERY_TENANT, Tenants
 from core.changes import DeadLetter, RegionStatus
@@ -61,7 +62,7 @@ from db.rows import (
     to_json,
     vm_of,
 )
-from db.store import PostgresStore
+from db.store import Connection, PostgresStore
 from db.vm_states import COUNTED
 
 # Counted only when somebody asks, and no further than anybody would count: higher classes, and
@@ -178,7 +179,8 @@ class _List:
     conditions: Mapping[str, str]
 
 
-_JOBS = _List(f"SELECT {JOB_ROW} FROM jobs AS j", "j.submitted_at", "j.uid", _JOB_CONDITIONS)
+_JOBS = _List("SELECT j.uid FROM jobs AS j", "j.submitted_at", "j.uid", _JOB_CONDITIONS)
+_JOBS_BY_UID = f"SELECT {JOB_ROW} FROM jobs AS j WHERE j.uid = ANY(%s::uuid[])"
 _VMS = _List(
     f"SELECT {VM_SELECT}, {_VM_JOBS}, v.readings::text FROM vms AS v",
     "v.requested_at",
@@ -190,17 +192,27 @@ _DEAD_LETTERS = _List(
 )
 
 
+class Connections(Protocol):
+    """Where questions about jobs are asked."""
+
+    def connection(self) -> AbstractAsyncContextManager[Connection]: ...
+
+
 class PostgresReads:
     """Questions over the store's connections; each is one snapshot."""
 
-    def __init__(self, store: PostgresStore) -> None:
+    def __init__(self, store: PostgresStore, seen: Connections | None = None) -> None:
+        """`seen`: connections that show the rows of the caller's tenants alone. What is asked of
+        jobs is found there; what belongs to a job that was found (its place among others, its part
+        of the price of a VM) is then read with the store's."""
         self._store = store
+        self._seen = seen or store
 
     async def job(
         self, job_id: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
     ) -> JobRow:
-        query = f"SELECT {JOB_ROW} FROM jobs AS j WHERE {ONE_JOB}"
-        rows = await self._ask(query, one_job(job_id, user_id, tenants))
+        query = f"SELECT j.uid FROM jobs AS j WHERE {ONE_JOB}"
+        rows = await self._see(query, one_job(job_id, user_id, tenants))
         found = await self._job_rows(rows)
         only_one("job", job_id, user_id, [owner_of(row.job.spec) for row in found])
         return found[0]
@@ -225,7 +237,7 @@ class PostgresReads:
     async def group(
         self, group: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
     ) -> GroupRow:
-        async with self._store.connection() as connection:
+        async with self._seen.connection() as connection:
             found = await find_group(connection, group, user_id, tenants)
             return GroupRow(found, await group_counts(connection, found))
 
@@ -235,19 +247,19 @@ class PostgresReads:
             f"SELECT {ENTRY_SELECT}, seq FROM job_events WHERE uid = %s AND seq > %s "
             "ORDER BY seq LIMIT %s"
         )
-        rows = await self._ask(query, (uid, after, bounded(size)))
+        rows = await self._see(query, (uid, after, bounded(size)))
         return [EventRow(row[-1], entry_of(row)) for row in rows]
 
     async def waits(self, uid: str) -> Sequence[WaitRow]:
         """What it met while it waited, the first first."""
-        return [waits.wait_of(row) for row in await self._ask(waits.SELECT, (uid,))]
+        return [waits.wait_of(row) for row in await self._see(waits.SELECT, (uid,))]
 
     async def attempts(self, uid: str) -> Sequence[AttemptRow]:
-        rows = await self._ask(_ATTEMPTS, (uid,))
+        rows = await self._see(_ATTEMPTS, (uid,))
         return [AttemptRow(*_with(row, 5, numbers_of(row[5]))) for row in rows]
 
     async def milestones(self, uids: Sequence[str]) -> Mapping[str, Milestones]:
-        async with self._store.connection() as connection:
+        async with self._seen.connection() as connection:
             return await milestones(connection, uids)
 
     async def running_by_region(self) -> Mapping[tuple[str, str], int]:
@@ -321,12 +333,23 @@ class PostgresReads:
             burn_usd_per_hour=dict(burn),
         )
 
-    async def _job_rows(self, rows: Sequence[Row]) -> list[JobRow]:
+    async def _job_rows(self, seen: Sequence[Row]) -> list[JobRow]:
+        """Of jobs that were seen, in that order."""
+        if not seen:
+            return []
+        uids = [row[0] for row in seen]
+        by_uid = {row[0]: row for row in await self._ask(_JOBS_BY_UID, (uids,))}
+        rows = [by_uid[str(uid)] for uid in uids if str(uid) in by_uid]
         if all(row[SPEC_ID] is None for row in rows):
             return [_job_row(row, {}) for row in rows]
         async with self._store.connection() as connection:
             specs = await self._store.specs.of_rows(connection, rows)
         return [_job_row(row, specs) for row in rows]
+
+    async def _see(self, query: str, arguments: Sequence[object]) -> list[Row]:
+        """What the caller's tenants have."""
+        async with self._seen.connection() as connection:
+            return await (await connection.execute(query, arguments, binary=True)).fetchall()
 
     async def _ask(self, query: str, arguments: Sequence[object]) -> list[Row]:
         async with self._store.connection() as connection:
@@ -354,7 +377,7 @@ class PostgresReads:
     ) -> tuple[list[Row], list[Row]]:
         """Two questions in one snapshot and one round trip: a total must fit its page."""
         async with (
-            self._store.connection() as connection,
+            self._seen.connection() as connection,
             connection.pipeline(),
             connection.transaction(),
         ):

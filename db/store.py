@@ -35,6 +35,7 @@ from db.forecasts import QueueReader, forecasts, runs
 from db.groups import ONE_JOB, find_group, members, one_job, open_jobs
 from db.locks import lock
 from db.retention import prune
+from db.roles import LEADER
 from db.rows import JOB_SELECT, mapping_of
 from db.shared_specs import SharedSpecs
 from db.snapshot import SnapshotReader
@@ -126,8 +127,11 @@ class PostgresStore:
         pool_max: int = 8,
         operation_s: float = 15.0,
         name: str = "zen",
+        role: str = LEADER,
     ) -> None:
-        """`name` is how the database's own tables of activity show us."""
+        """`name` is how the database's own tables of activity show us; `role`: what our sessions
+        become, where the database has it (db/roles.py)."""
+        self._role, self._role_missing = role, False
         self._operation_s = operation_s
         self.specs = SharedSpecs()
         self._viewer = SnapshotReader(self.specs)
@@ -145,6 +149,7 @@ class PostgresStore:
             # for a back-off that has grown for minutes.
             reconnect_timeout=POOL_WAIT_S,
             check=AsyncConnectionPool.check_connection,
+            configure=self._become_role,
             open=False,
             kwargs={
                 "autocommit": True,
@@ -154,6 +159,16 @@ class PostgresStore:
                 f"-c idle_in_transaction_session_timeout={IDLE_S:g}s -c timezone=UTC",
             },
         )
+
+    async def _become_role(self, connection: Connection) -> None:
+        """A database without our roles is used with the rights of its login."""
+        try:
+            await connection.execute(f"SET ROLE {self._role}")
+        except (psycopg.errors.InvalidParameterValue, psycopg.errors.InsufficientPrivilege) as why:
+            if not self._role_missing:
+                self._role_missing = True
+                how = "zen db upgrade, as an owner who may create roles"
+                log.warning("database role missing", role=self._role, why=str(why), mend=how)
 
     async def open(self) -> None:
         """Does not wait for the database: the first use tells whether it is there."""
@@ -179,6 +194,9 @@ class PostgresStore:
             raise StoreDown(f"the database does not answer: {str(fault) or 'timed out'}") from fault
         except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as fault:
             words = "the database does not have our schema yet (zen db upgrade makes it)"
+            raise StoreDown(f"{words}: {fault.diag.message_primary}") from fault
+        except psycopg.errors.InsufficientPrivilege as fault:
+            words = "the database does not let us (zen db upgrade gives our roles their rights)"
             raise StoreDown(f"{words}: {fault.diag.message_primary}") from fault
         if _is_cancelled():
             # The driver waits with asyncio.wait_for, which drops a cancellation that comes at the
@@ -214,7 +232,10 @@ class PostgresStore:
             except psycopg.errors.LockNotAvailable:
                 # The old leader froze in the middle of a transaction. Its session holds the row,
                 # and in the middle of a pipeline no time-out of the server ends it.
-                ended = await (await connection.execute(_END_SESSIONS, arguments)).fetchall()
+                async with connection.transaction():
+                    # As the login, whose sessions they are.
+                    await connection.execute("SET LOCAL ROLE NONE")
+                    ended = await (await connection.execute(_END_SESSIONS, arguments)).fetchall()
                 log.warning("sessions of the old leader ended", count=len(ended))
                 row = await self._take_lead(connection, arguments)
             if row is None:

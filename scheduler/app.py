@@ -8,7 +8,6 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from db.reads import PostgresReads
 from db.secrets import PostgresSecrets
 from db.sessions import PostgresSessions
 from db.store import PostgresStore
+from db.tenant_connections import TenantPool
 from messaging.control_subscriptions import PubSubControlSubscriptions
 from messaging.mending import mend_subscriptions
 from messaging.proofs.control import SchedulerSigner
@@ -37,7 +37,7 @@ from messaging.proofs.key_file import FIELD, read_scheduler_keys
 from messaging.pubsub import PubSubBus
 from migs.google_compute import open_google
 from migs.own_machines import open_own_machines
-from scheduler.api.caller import TenantReads
+from scheduler.api.caller import ApiCaller, TenantReads
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.http.app import create_app, create_metrics_app
 from scheduler.api.http.server import bind, web_server
@@ -72,6 +72,7 @@ class Production:
         clock, ids = SystemClock(), RandomIds()
         holder = f"{socket.gethostname()}-{os.getpid()}-{ids.token()[:6]}"
         self._store = PostgresStore(settings.database_url, name=holder)
+        self._callers = TenantPool(settings.database_url, holder)
         self._bus = PubSubBus(settings.project, emulator_host=settings.pubsub_host)
         self._clouds = {pool: made(settings, clock) for pool, made in CLOUD_MAKERS.items()}
         audit_log = PostgresAuditLog(self._store)
@@ -141,6 +142,7 @@ class Production:
     async def open(self) -> None:
         """Does not wait for the database: readiness tells."""
         await self._store.open()
+        await self._callers.store.open()
         self.replica.start()
         self._uses = [
             forever("key uses", self.access.authenticator.remember),
@@ -156,6 +158,7 @@ class Production:
         self._close_secrets()
         for cloud in self._clouds.values():
             await cloud.close()
+        await self._callers.store.close()
         await self._store.close()
 
     def services(self, embedded: Embedded | None) -> Services:
@@ -166,7 +169,7 @@ class Production:
         return Services(
             store=self._store,
             reads=reads,
-            bound_reads=partial(TenantReads, reads),
+            bound_reads=self._bound_reads,
             access=self.access,
             secrets=self.secrets,
             submissions=replica.submissions,
@@ -184,6 +187,10 @@ class Production:
             config=replica.config,
             api=settings.api,
         )
+
+    def _bound_reads(self, caller: ApiCaller) -> TenantReads:
+        """What a caller reads of jobs: its tenants are bound twice, here and in each query."""
+        return TenantReads(PostgresReads(self._store, self._callers.bound(caller.tenants)), caller)
 
     async def _readiness(self) -> Mapping[str, str]:
         try:

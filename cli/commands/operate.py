@@ -250,6 +250,29 @@ def db_current(config: ConfigFile = None) -> Answer:
     return Answer({"revision": revision}, [words])
 
 
+@db_app.command("roles")
+@command
+def db_roles(config: ConfigFile = None) -> Answer:
+    """Makes the roles zen_leader and zen_api, with their rights; safe to repeat.
+
+    `zen db upgrade` does so too. Exit code 1 if the login may not make roles: somebody who may
+    runs this once. Where the service has a login of its own, grant it both roles.
+
+    \b
+    Example:
+      DATABASE_URL=postgresql://zen@db/zen zen db roles
+    """
+    from db.migrate import apply_roles_now
+    from db.roles import ROLES
+
+    with _database(config) as url:
+        missing = apply_roles_now(url)
+    made = [role for role in ROLES if role not in missing]
+    lines = [f"{role}: as it must be" for role in made]
+    lines += [f"{role}: missing, and this login may not make it" for role in missing]
+    return Answer({"roles": made, "missing": missing}, lines, code=1 if missing else 0)
+
+
 @contextmanager
 def _database(config: str | None) -> Iterator[str]:
     """Its address; when nothing answers there, what to do."""
