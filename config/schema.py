@@ -386,6 +386,7 @@ DECLARED: Final[dict[str, tuple[type, dict[str, ValueType]]]] = {
             "requests_burst": whole(1, 10_000_000),
             "tls": optional(TLS),
             "behind_proxy": FLAG,
+            "proxy_hops": whole(1, 16),
             "allowed_hosts": HOSTS,
             "metrics_port": optional(whole(1, 65535)),
         },

@@ -56,6 +56,10 @@ class ApiSettings:
     behind_proxy: bool = False
     """A proxy in front of the API ends TLS and appends its client's address to X-Forwarded-For,
     which is believed then."""
+    proxy_hops: int = 1
+    """Where `behind_proxy` is true: how many addresses the proxies append to X-Forwarded-For; the
+    first of them is the caller's. 2 behind Google's external load balancers, which append their own
+    address too."""
     cors_origins: tuple[str, ...] = ()
     """Web pages of these origins may call the API from a browser; `*`: of any. Nobody is asked who
     they are, so name origins that you trust."""
@@ -65,6 +69,11 @@ class ApiSettings:
     whose DNS name was rebound to this address."""
     metrics_port: int | None = None
     """Prometheus metrics on a port of their own, beside `/metrics` of the API."""
+
+    @property
+    def forwarded_hops(self) -> int:
+        """Addresses of X-Forwarded-For that are believed."""
+        return self.proxy_hops if self.behind_proxy else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from core.ports import Clock
 from identity.fetch import get_json, post_form
 from identity.published_keys import Keys, PublishedKeys
 
+DISCOVERY_S = 600.0
 _CHECKED_BY_US: Options = {
     "verify_exp": False,
     "verify_nbf": False,
@@ -35,6 +36,8 @@ class OidcTokens:
         self.issuer = issuer
         self._clock = clock
         self._keys = PublishedKeys(self._fetch_keys, clock)
+        self._discovery: Mapping[str, object] | None = None
+        self._discovered_at = 0.0
         self._rules = ClaimRules(
             name=issuer.name,
             issuers=(issuer.issuer,),
@@ -81,13 +84,21 @@ class OidcTokens:
     async def endpoint(self, name: str) -> str:
         """One of the issuer's addresses, as its own configuration says."""
         url = f"{self.issuer.issuer.rstrip('/')}/.well-known/openid-configuration"
-        found = await get_json(url)
+        found = await self._discovered(url)
         if found.get("issuer") != self.issuer.issuer:
             raise IssuerDown(f"{url} speaks for another issuer")
         address = found.get(name)
         if not isinstance(address, str) or not as_safe(address, self.issuer.issuer):
             raise IssuerDown(f"{url} has no {name} that we can use")
         return address
+
+    async def _discovered(self, url: str) -> Mapping[str, object]:
+        """What the issuer says of itself, kept for a while: sign-ins need no credentials, and must
+        not make us call the issuer each time."""
+        now = self._clock.monotonic()
+        if self._discovery is None or now - self._discovered_at > DISCOVERY_S:
+            self._discovery, self._discovered_at = await get_json(url), now
+        return self._discovery
 
     async def redeem(self, code: str, verifier: str, redirect_uri: str, nonce: str) -> Person:
         """The identity behind the code of a sign-in (RFC 7636)."""

@@ -13,6 +13,7 @@ import struct
 import sys
 from pathlib import Path
 
+from core.browser_checks import is_loopback
 from localbus.errors import Denied
 
 Address = tuple[str, int]
@@ -27,10 +28,13 @@ _TIMEOUT_S = 1.0
 
 
 def is_stranger(there: Address, here: Address) -> bool:
-    """Whether another user than ours asks. From another machine, or where the kernel cannot tell,
-    nobody is one: who listens beyond loopback decides about the network."""
-    if not _is_loopback(there[0]) or not sys.platform.startswith("linux"):
+    """Whether another user than ours asks. What arrives at loopback comes from this machine, by
+    whatever address it calls itself. Elsewhere nobody is a stranger: an operator who listens beyond
+    loopback decides about the network."""
+    if not is_loopback(here[0]) or not sys.platform.startswith("linux"):
         return False
+    if not all(map(_is_ipv4, (there[0], here[0]))):
+        return True
     try:
         uid = _ask_kernel(there, here)
     except OSError:  # a kernel without it
@@ -42,16 +46,16 @@ def check_grpc_peer(peer: str, here: Address) -> None:
     """Denied for a stranger; `peer` as gRPC spells it: ipv4:127.0.0.1:40000."""
     kind, _, rest = peer.partition(":")
     host, _, port = rest.rpartition(":")
-    if kind == "ipv4" and port.isdigit() and is_stranger((host, int(port)), here):
+    known = kind == "ipv4" and port.isdigit()
+    if not known or is_stranger((host, int(port)), here):
         raise Denied("the local bus serves the user who runs it, and no other")
 
 
-def _is_loopback(host: str) -> bool:
+def _is_ipv4(host: str) -> bool:
     try:
-        address = ipaddress.ip_address(host)
+        return ipaddress.ip_address(host).version == 4
     except ValueError:
         return False
-    return address.version == 4 and address.is_loopback
 
 
 def _ask_kernel(there: Address, here: Address) -> int | None:

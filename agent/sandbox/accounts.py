@@ -39,12 +39,16 @@ class UnixAccounts:
     """`starter`: who typed `zen node`, perhaps through sudo; None: root itself."""
 
     starter: UnixAccount | None
+    refused: str = ""
+    """Why nobody can be given a job here; then only root's own jobs run."""
 
     def of(self, user_id: str) -> UnixAccount | None:
         """As whom a job of this user runs; None: as root, whose node it is. OSError: the machine
         has no such person."""
-        if user_id == OWNER:
+        if user_id == OWNER and (self.starter is None or not self.refused):
             return self.starter
+        if self.refused:
+            raise OSError(f"no job can run as its user on this machine: {self.refused}")
         try:
             found = pwd.getpwnam(user_id)
         except KeyError:
@@ -54,12 +58,12 @@ class UnixAccounts:
         return _account(found)
 
 
-def accounts_of(environ: Mapping[str, str]) -> UnixAccounts:
+def accounts_of(environ: Mapping[str, str], refused: str = "") -> UnixAccounts:
     """For an agent that is root."""
     said = environ.get("SUDO_UID", "")
     if not said.isdecimal() or int(said) == 0:
-        return UnixAccounts(None)
-    return UnixAccounts(_account(pwd.getpwuid(int(said))))
+        return UnixAccounts(None, refused)
+    return UnixAccounts(_account(pwd.getpwuid(int(said))), refused)
 
 
 def _account(found: pwd.struct_passwd) -> UnixAccount:

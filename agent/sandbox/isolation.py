@@ -168,9 +168,8 @@ def _of_people(
     rules: SandboxRules, cgroups: Cgroups | None, vm_dir: Path, notes: list[str]
 ) -> Isolation:
     if why := _try(rules, (), vm_dir):
-        notes.append(f"jobs run as root, not as the user who submitted them: {why}")
-        return Isolation(rules, cgroups=cgroups, notes=tuple(notes))
-    accounts = accounts_of(os.environ)
+        notes.append(f"jobs of others than root are refused: {why}")
+    accounts = accounts_of(os.environ, why)
     return Isolation(rules, mounts=(), cgroups=cgroups, accounts=accounts, notes=tuple(notes))
 
 

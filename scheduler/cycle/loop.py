@@ -186,7 +186,9 @@ class SchedulerLoop:
         if committed:
             self._checkpoints.forget(plan.moves)
             kept = parts.admission.take(mail.messages, self._clusters)
-            await parts.inbox.ack([message for message in mail.messages if message not in kept])
+            later = {message.message_id for message in kept}
+            done = [message for message in mail.messages if message.message_id not in later]
+            await parts.inbox.ack(done)
         else:
             parts.inbox.put_back(mail.messages)
         for before, after in plan.moves:

@@ -185,7 +185,9 @@ class Submissions:
         except BadInput as error:
             raise in_words(error) from error
 
-    async def refuse_past_deadline(self, data: object, idempotency_key: str | None) -> None:
+    async def refuse_past_deadline(
+        self, data: object, idempotency_key: str | None, by: Submitter
+    ) -> None:
         """BadInput for a new job whose deadline is over. For doors where somebody waits for the
         answer: a message may have been on the bus for long, and its job runs all the same. A
         repeat gets its first answer, however late it comes."""
@@ -198,7 +200,7 @@ class Submissions:
         if spec.deadline is None or spec.deadline > now:
             return
         named = key_id is not None or _brings_id(data)
-        if named and await self._stored(spec) is not None:
+        if named and await self._stored(by.claim(spec)) is not None:
             return
         expected = f"a time that is still to come: it is {now:%Y-%m-%dT%H:%M:%SZ}"
         raise BadInput([Fault("deadline", shown(data["deadline"]), expected)])

@@ -15,7 +15,8 @@ import pytest
 
 from core.sandbox import SandboxRules
 from localbus import peers
-from localbus.peers import is_stranger
+from localbus.errors import Denied
+from localbus.peers import check_grpc_peer, is_stranger
 from localbus.server import LocalBus
 
 JOB = SandboxRules().uid_first
@@ -154,4 +155,14 @@ def test_a_connection_that_nobody_holds_is_a_strangers(
 def test_who_comes_from_another_machine_is_not_judged() -> None:
     """Only one machine's kernel knows its users."""
     assert not is_stranger(("10.0.0.7", 5000), ("10.0.0.1", 8085))
-    assert not is_stranger(("::1", 5000), ("::1", 8085))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: other kernels are not asked")
+def test_another_address_of_this_machine_opens_nothing() -> None:
+    """A job may bind the machine's own address before it connects to loopback; and of IPv6 the
+    kernel is not asked."""
+    assert is_stranger(("10.0.0.7", 5000), ("127.0.0.1", 8085))
+    assert is_stranger(("::1", 5000), ("::1", 8085))
+    for peer in ("ipv6:[::1]:5000", "unix:/tmp/x", "ipv4:10.0.0.7:5000", "nonsense"):
+        with pytest.raises(Denied):
+            check_grpc_peer(peer, ("127.0.0.1", 8085))

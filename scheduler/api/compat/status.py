@@ -14,6 +14,7 @@ from core.cluster import ClusterSpec
 from core.job import JobStatus
 from core.names import Names
 from core.reads import AlertRow, ServiceSummary
+from scheduler.api.caller import ApiCaller
 from scheduler.api.compat.customer import TAG, v1_time
 from scheduler.api.http.endpoint import Routes, route
 from scheduler.api.services import Services
@@ -121,7 +122,7 @@ class CustomerStatusRoutes(Routes):
         self._since = services.clock.monotonic()
 
     @route("GET /status", Right.FLEET_READ, "Counts.")
-    async def status(self) -> V1StatusOut:
+    async def status(self, caller: ApiCaller) -> V1StatusOut:
         """Clusters × regions, counted (v1)."""
         reads = self._services.reads
         summary = await reads.summary()
@@ -130,12 +131,14 @@ class CustomerStatusRoutes(Routes):
         sizes = Sizes(self._services.names, summary, statuses, running)
         clusters = tuple(sizes.cluster(spec) for spec in self._services.clusters())
         overall = _overall(summary, clusters)
+        sees_alerts = caller.may(Right.FLEET_OPERATE)
+        alerts = await reads.alerts(False, ACTIVITIES_MAX) if sees_alerts else ()
         return V1StatusOut(
             overall_summary=overall,
             clusters=clusters,
             timestamp=v1_time(summary.now),
-            # No job is named: the caller has no tenant.
-            recent_activities=_activities(statuses, await reads.alerts(False, ACTIVITIES_MAX)),
+            # No job is named: the caller has no tenant. Alerts may name tenants.
+            recent_activities=_activities(statuses, alerts),
             cluster_status={
                 cluster.name: {r.region: (r.target_size, r.current_size) for r in cluster.regions}
                 for cluster in clusters

@@ -182,7 +182,9 @@ def _dispatcher(
     async def dispatch(request: Request) -> Response:
         # Starlette lets HEAD through where GET is.
         endpoint = methods["GET" if request.method == "HEAD" else request.method]
-        if endpoint.right is not None:
+        if endpoint.right is None:
+            gate.count_public(request)
+        else:
             request.state.caller = await gate.admit(request, endpoint.right)
         if not request.scope["query_string"]:
             return await endpoint.handle(request, defaults[endpoint.method])

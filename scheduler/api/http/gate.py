@@ -18,13 +18,19 @@ class Gate:
 
     def __init__(self, authenticator: Authenticator, api: ApiSettings, clock: Clock) -> None:
         self._authenticator = authenticator
-        self._behind_proxy = api.behind_proxy
+        self._hops = api.forwarded_hops
         self._cookies = Cookies(api)
         self._rate = RateLimit(api, clock)
 
+    def count_public(self, request: Request) -> None:
+        """TooManyRequests of an address at a public endpoint: with a header for credentials, which
+        nobody looks at there, the request was not counted before."""
+        if "authorization" in request.headers:
+            self._rate.check(client_address(request.scope, self._hops))
+
     async def admit(self, request: Request, right: Right) -> ApiCaller:
         """Unauthenticated, NotAllowed, TooManyRequests, or who calls."""
-        address = client_address(request.scope, behind_proxy=self._behind_proxy)
+        address = client_address(request.scope, self._hops)
         given = self._cookies.credentials(request)
         refuse_forged(request, given)
         principal = await self._authenticator.principal(given, address)

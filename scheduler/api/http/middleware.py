@@ -31,7 +31,7 @@ class Edge:
         self._ids = ids
         self._max = api.max_body_bytes
         self._origins = api.cors_origins
-        self._behind_proxy = api.behind_proxy
+        self._hops = api.forwarded_hops
         self._rate = RateLimit(api, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,7 +53,7 @@ class Edge:
         try:
             if not any(name == b"authorization" for name, _ in scope["headers"]):
                 # With credentials the gate counts by principal, and wrong ones by address.
-                self._rate.check(client_address(scope, behind_proxy=self._behind_proxy))
+                self._rate.check(client_address(scope, self._hops))
             if (declared := _declared_length(scope)) is not None and declared > self._max:
                 raise self._too_large()
             refuse_unsafe_write(scope, self._origins)

@@ -30,13 +30,13 @@ class RateLimit:
             raise TooManyRequests("too many requests: wait, then send fewer at once", seconds)
 
 
-def client_address(scope: Scope, *, behind_proxy: bool) -> str:
-    """Where the request comes from. A declared proxy appends the address of its client to
-    X-Forwarded-For; what stands before that was written by the client and is not believed."""
-    if behind_proxy:
-        for name, value in reversed(scope["headers"]):
-            if name == b"x-forwarded-for":
-                last: str = value.decode("latin-1").rpartition(",")[2].strip()
-                return last[:64]
+def client_address(scope: Scope, hops: int) -> str:
+    """Where the request comes from. Each of `hops` declared proxies appends the address of its
+    client to X-Forwarded-For; what stands before was written by the client and is not believed."""
+    if hops:
+        values = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
+        said = b",".join(values).decode("latin-1").split(",")
+        if values and len(said) >= hops:
+            return said[-hops].strip()[:64]
     client = scope.get("client")
     return str(client[0]) if client else "unknown"

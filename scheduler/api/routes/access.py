@@ -20,6 +20,7 @@ from core.audit_store import AuditFilter
 from core.errors import BadInput, Fault, NotFound
 from core.names import JOB_ID
 from core.submission import shown
+from scheduler.access.authenticator import NotAllowed
 from scheduler.api.caller import ApiCaller
 from scheduler.api.http.endpoint import Body, Routes, read_object, route
 from scheduler.api.http.params import Param, Query
@@ -202,7 +203,8 @@ class AccessRoutes(Routes):
         body=Body(_object(_KEY_FIELDS, "name"), "new key"),
     )
     async def create(self, request: Request, caller: ApiCaller) -> NewKeyOut:
-        """Create a key with one role."""
+        """Create a key with one role; needs the right to give roles too."""
+        _check_may_grant(caller)
         data = await read_object(request, tuple(_KEY_FIELDS))
         faults: list[Fault] = []
         name = _word(data, "name", faults)
@@ -241,6 +243,7 @@ class AccessRoutes(Routes):
     async def rotate(self, request: Request, caller: ApiCaller) -> NewKeyOut:
         """Give a key a new secret; the old one opens nothing any more. Without `expires_in_s` the
         key expires when it would have."""
+        _check_may_grant(caller)
         data = await read_object(request, ("expires_in_s",), optional=True)
         faults: list[Fault] = []
         chosen = _expiry(data, self._services.clock.now(), faults)
@@ -380,6 +383,14 @@ class AccessRoutes(Routes):
     ) -> AuditEntry:
         now = self._services.clock.now()
         return AuditEntry(now, caller.actor, action, target, tenant_id, detail=detail)
+
+
+def _check_may_grant(caller: ApiCaller) -> None:
+    """Who makes a key that may do anything, or takes over the secret of one, has all its roles."""
+    if not caller.may(Right.GRANTS):
+        raise NotAllowed(
+            f"keys are made by callers who may {Right.GRANTS.meaning} ({Right.GRANTS})"
+        )
 
 
 def _key(known: KnownKey) -> dict[str, Any]:

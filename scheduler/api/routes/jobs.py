@@ -124,7 +124,7 @@ class JobRoutes(Routes):
         """Submit a job."""
         data = await read_document(request)
         key = request.headers.get("idempotency-key")
-        await self._services.submissions.refuse_past_deadline(data, key)
+        await self._services.submissions.refuse_past_deadline(data, key, caller)
         if query.flag(DRY_RUN):
             preview = await self._services.submissions.preview(data, caller)
             return reply(await dry_run_out(self._services, preview))

@@ -203,7 +203,7 @@ class SignInRoutes(Routes):
         return Actor(principal, "", self._address(request), str(request.state.request_id))
 
     def _address(self, request: Request) -> str:
-        return client_address(request.scope, behind_proxy=self._services.api.behind_proxy)
+        return client_address(request.scope, self._services.api.forwarded_hops)
 
     def _call_back(self, request: Request) -> str:
         """Where browsers reach us: the Host header was checked before."""

@@ -50,6 +50,15 @@ def test_others_run_as_themselves_and_never_as_the_system() -> None:
         accounts_of({}).of("eve")
 
 
+def test_where_nobody_can_be_given_a_job_root_does_not_run_it() -> None:
+    """Its own jobs go on."""
+    refusing = accounts_of({}, "mounts are refused")
+    assert refusing.of(OWNER) is None
+    for user, environ in (("ada", {}), (OWNER, {"SUDO_UID": "1000"})):
+        with pytest.raises(OSError, match="mounts are refused"):
+            accounts_of(environ, "mounts are refused").of(user)
+
+
 def test_groups_are_those_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getgrouplist", lambda name, gid: [gid, 44] if name == "ada" else [])
     found = accounts_of({}).of("ada")

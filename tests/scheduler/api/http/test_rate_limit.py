@@ -63,6 +63,24 @@ def test_address_of_a_client(said: list[bytes], address: str) -> None:
     """The last one that was appended."""
     headers = [(b"x-forwarded-for", value) for value in said]
     scope = {"headers": headers, "client": ("10.0.0.1", 1)}
-    assert client_address(scope, behind_proxy=True) == address
-    assert client_address(scope, behind_proxy=False) == "10.0.0.1"
-    assert client_address({"headers": [], "client": None}, behind_proxy=False) == "unknown"
+    assert client_address(scope, 1) == address
+    assert client_address(scope, 0) == "10.0.0.1"
+    assert client_address(scope, 4) == "10.0.0.1"
+    assert client_address({"headers": [], "client": None}, 0) == "unknown"
+
+
+async def test_a_header_for_credentials_does_not_lift_the_limit_of_public_endpoints() -> None:
+    """Nobody looks at it there."""
+    with_header = {"authorization": "x"}
+    async with client_of(House(), ApiSettings(requests_per_s=1, requests_burst=2)) as client:
+        answers = [(await client.get(HEALTH, headers=with_header)).status_code for _ in range(4)]
+    assert answers == [200, 200, 429, 429]
+
+
+def test_load_balancers_that_append_their_own_address() -> None:
+    """The caller's is the one before."""
+    scope = {
+        "headers": [(b"x-forwarded-for", b"evil, 1.1.1.1, 9.9.9.9")],
+        "client": ("10.0.0.1", 1),
+    }
+    assert client_address(scope, 2) == "1.1.1.1"
