@@ -66,6 +66,7 @@ def _files(made: Workspace) -> None:
     for name in ("my.yaml", "new.yaml", "zen.yaml", "zen-etc.yaml"):
         (made.directory / name).write_text(config)
     (made.directory / "token.txt").write_text("hush\n")
+    (made.directory / ".env").write_text("SEED=7\n")
 
 
 def _dead_letters(made: Workspace) -> None:
