@@ -256,8 +256,13 @@ class ActiveIndex:
     def hear(self, uid: str, at: datetime, seq: int = 0) -> None:
         """A heartbeat: nothing else of the VM has changed."""
         vm = self.vms.get(uid)
-        if vm is not None and (vm.last_beat_at is None or vm.last_beat_at < at):
+        if vm is None:
+            return
+        # A higher number may come by an older heartbeat, after a later one was sent again.
+        if vm.last_beat_at is None or vm.last_beat_at < at:
             self._see(heard(vm, at, seq), fresh=vm.last_beat_at is None)
+        elif vm.heard_seq < seq:
+            self._see(heard(vm, vm.last_beat_at, seq), fresh=False)
 
     def say(self, uid: str, why: str) -> None:
         """Why a job waits, as it is stored from now on."""

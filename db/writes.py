@@ -219,10 +219,13 @@ FROM {VM.rows} WHERE v.uid = x.uid
 # Earlier releases stored a list: the readings of the GPUs alone.
 _OF_GPUS = "jsonb_build_object('gpus', v.readings)"
 _UPDATE_HEARTBEATS = f"""
-UPDATE vms AS v SET last_beat_at = x.at, heard_seq = greatest(v.heard_seq, x.seq),
-    readings = CASE jsonb_typeof(v.readings) WHEN 'array' THEN {_OF_GPUS} ELSE v.readings END
-        || x.readings
-FROM {_HEARTBEAT.rows} WHERE v.uid = x.uid AND (v.last_beat_at IS NULL OR v.last_beat_at < x.at)
+UPDATE vms AS v SET last_beat_at = greatest(v.last_beat_at, x.at),
+    heard_seq = greatest(v.heard_seq, x.seq),
+    readings = CASE WHEN v.last_beat_at >= x.at THEN v.readings ELSE
+        CASE jsonb_typeof(v.readings) WHEN 'array' THEN {_OF_GPUS} ELSE v.readings END
+        || x.readings END
+FROM {_HEARTBEAT.rows} WHERE v.uid = x.uid
+    AND (v.last_beat_at IS NULL OR v.last_beat_at < x.at OR v.heard_seq < x.seq)
 """
 _INSERT_SENDS = f"""
 INSERT INTO outbox ({_SEND.names})

@@ -248,7 +248,10 @@ def _write_heartbeat(tables: Tables, heartbeat: VmHeartbeat) -> None:
     record = tables.vms.get(heartbeat.vm_uid)
     if record is None:
         return
-    if record.vm.last_beat_at is not None and record.vm.last_beat_at >= heartbeat.at:
+    newest = record.vm.last_beat_at
+    if newest is not None and newest >= heartbeat.at:
+        if heartbeat.seq > record.vm.heard_seq:
+            tables.see_heartbeat(record.vm, newest, heartbeat.seq)
         return
     tables.see_heartbeat(record.vm, heartbeat.at, heartbeat.seq)
     record.readings = heartbeat.readings.over(record.readings)

@@ -206,6 +206,20 @@ class Machines:
         assert row.vm.version == vm.version + 1
         assert row.readings.gpus == hot
 
+    async def test_numbers_of_heartbeats_never_go_back(
+        self, store: Store, reads: Reads, maker: Maker
+    ) -> None:
+        """Also the number of a heartbeat that is older than the newest one is kept: else it would
+        show life when somebody sends it again."""
+        vm = await put_ready_vm(store, maker)
+        await put(store, VmHeartbeat(vm.uid, at(10), seq=5))
+        await put(store, VmHeartbeat(vm.uid, at(9), seq=7))
+        await put(store, VmHeartbeat(vm.uid, at(11), seq=6))
+        (row,) = (await reads.vms(None, None, False, 10, None)).rows
+        assert (row.vm.last_beat_at, row.vm.heard_seq) == (at(11), 7)
+        (seen,) = (await store.snapshot(1)).vms
+        assert (seen.last_beat_at, seen.heard_seq) == (at(11), 7)
+
     async def test_heartbeat_of_an_unknown_vm(self, store: Store, maker: Maker) -> None:
         """A heartbeat of a VM that is not stored harms nobody."""
         await put(store, VmHeartbeat(maker.vm().uid, at(1)))
