@@ -226,7 +226,7 @@ def test_worker_freezes_before_the_server_may_reassign(monkeypatch: pytest.Monke
             work.frozen_since = work.frozen_since or now
 
     monkeypatch.setattr(AgentMachine, "_freeze", pretend)
-    assert caught(monkeypatch, ["I2"], "vm_cut_off")
+    assert caught(monkeypatch, ["I2"], "vm_cut_off", jobs=240)
 
 
 def test_term_guard(monkeypatch: pytest.MonkeyPatch) -> None:
