@@ -34,14 +34,20 @@ def key_for(address: str) -> str | None:
         return None
     if key := os.environ.get(KEY_VARIABLE, "").strip():
         return _checked(key, KEY_VARIABLE)
-    if named := os.environ.get(FILE_VARIABLE):
-        return read_key(Path(named).expanduser())
-    if (token := _signed_in(address)) is not None:
+    if not os.environ.get(FILE_VARIABLE) and (token := _signed_in(address)) is not None:
         return token
+    file = file_of(address)
+    return read_key(file) if file is not None else None
+
+
+def file_of(address: str) -> Path | None:
+    """The file of the key for an address, where it is one in a file."""
+    if named := os.environ.get(FILE_VARIABLE):
+        return Path(named).expanduser()
     running = home().read()
     if running is None or not running.key_file or address not in {running.api, *running.apis}:
         return None
-    return read_key(Path(running.key_file))
+    return Path(running.key_file)
 
 
 def _signed_in(address: str) -> str | None:

@@ -45,13 +45,15 @@ _WATCH = """
 CREATE TABLE IF NOT EXISTS leader_writes (
     at timestamptz NOT NULL, writer text NOT NULL, holder text NOT NULL, term bigint NOT NULL,
     what text NOT NULL);
-CREATE OR REPLACE FUNCTION note_leader_write() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION note_leader_write() RETURNS trigger LANGUAGE plpgsql
+    SECURITY DEFINER AS $$
 BEGIN
     INSERT INTO leader_writes SELECT clock_timestamp(), current_setting('application_name'),
         holder, term, TG_TABLE_NAME FROM leader;
     RETURN NULL;
 END $$;
-CREATE OR REPLACE FUNCTION note_leader_event() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION note_leader_event() RETURNS trigger LANGUAGE plpgsql
+    SECURITY DEFINER AS $$
 BEGIN
     IF EXISTS (SELECT 1 FROM fresh WHERE event NOT IN ('submitted', 'stop_asked')) THEN
         INSERT INTO leader_writes SELECT clock_timestamp(), current_setting('application_name'),

@@ -16,6 +16,8 @@ from core.access import Tenants
 LEADER = "zen_leader"
 API = "zen_api"
 ROLES = (LEADER, API)
+OWN_LOGIN = "none"
+"""The rights of the login itself: for tools that change the schema."""
 SETTING = "zen.tenants"
 """Of a session: the tenants whose rows it sees, with commas; `*` for all, nothing for none."""
 EVERY = "*"

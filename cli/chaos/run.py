@@ -26,6 +26,7 @@ from cli.paths import Home, Running, alive, send_signal
 from core.clock import SystemClock
 from core.errors import StoreDown
 from db.history_check import leading, watch
+from db.roles import OWN_LOGIN
 from db.store import PostgresStore
 from sim.cloud.processes import marked
 
@@ -316,7 +317,7 @@ class ChaosRun:
             self._url = f"postgresql://zen@/postgres?host={noted}"
         if self._store_of != self._url:
             await self.close()
-            self._open = PostgresStore(self._url, name="chaos")
+            self._open = PostgresStore(self._url, name="chaos", role=OWN_LOGIN)
             self._store_of = self._url
             await self._open.open()
         assert self._open is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from cli.client import Client, Json, path
-from cli.credentials import FILE_VARIABLE, KEY_VARIABLE, NoKey
+from cli.credentials import FILE_VARIABLE, KEY_VARIABLE, BadKeyFile, NoKey, file_of
 from cli.options import Limit, command, group
 from cli.output.durations import clock_time, seconds
 from cli.output.printing import Answer, fitted
@@ -25,7 +25,7 @@ KeyFile = Annotated[
 ]
 Expires = Annotated[
     str | None,
-    typer.Option("--expires", metavar="SPAN", help="90d, 12h; without it: never."),
+    typer.Option("--expires", metavar="SPAN", help="90d, 12h; without it a new key never expires."),
 ]
 Who = Annotated[
     str, typer.Argument(metavar="PRINCIPAL", help="key:<id>, user:<e-mail> or group:<name>.")
@@ -73,7 +73,7 @@ def list_keys(client: Client, limit: Limit = 100) -> Answer:
             key["key_id"],
             key["name"],
             key["user_id"],
-            ", ".join(f"{r['role']} of {r['tenant_id']}" for r in key["roles"]) or "none",
+            _roles(key),
             _state(key, now.isoformat()),
             clock_time(key["expires_at"], now) if key.get("expires_at") else "never",
             clock_time(key["last_used_at"], now) if key.get("last_used_at") else "never",
@@ -109,7 +109,8 @@ def create_key(
     body["scopes"] = new.scope or []
     if new.user is not None:
         body["user_id"] = new.user
-    return _new_key(client.post("/keys", {**body, **_expiry(expires)}), file)
+    words = {**body, **_expiry(expires)}
+    return _new_key(lambda: client.post("/keys", words), file)
 
 
 @keys_app.command("print")
@@ -130,13 +131,18 @@ def print_key(client: Client) -> Answer:
 @keys_app.command("rotate")
 @command
 def rotate_key(client: Client, key: KeyId, expires: Expires = None, file: KeyFile = None) -> Answer:
-    """A new secret for a key; the old one opens nothing any more. Name and roles stay.
+    """A new secret for a key; the old one opens nothing any more. Name, roles and, without
+    --expires, the expiry stay. A file that is there is replaced; so is the one whose key the
+    command was sent with.
 
     \b
     Example:
       zen keys rotate KEY --expires 90d --file nightly.key
     """
-    return _new_key(client.post(path("keys", key, "rotate"), _expiry(expires)), file)
+    if file is None and client.key is not None and f"_{key}_" in client.key:
+        file = file_of(client.address)
+    words = _expiry(expires)
+    return _new_key(lambda: client.post(path("keys", key, "rotate"), words), file, replace=True)
 
 
 @keys_app.command("revoke")
@@ -169,7 +175,8 @@ def list_grants(
     """
     found = client.get("/grants", {"principal": principal})
     rows = [[g["principal"], g["tenant_id"], g["role"]] for g in found["grants"]]
-    return Answer(found, [fitted(("PRINCIPAL", "TENANT", "ROLE"), rows)])
+    more = "people and groups of the configuration (access.users, access.groups) have theirs there"
+    return Answer(found, [fitted(("PRINCIPAL", "TENANT", "ROLE"), rows)], [more])
 
 
 grants_app = group("Roles of keys and people: list (also alone), add, remove.", list_grants)
@@ -322,17 +329,34 @@ def _expiry(span: str | None) -> Json:
     return {} if span is None else {"expires_in_s": seconds(span, "--expires")}
 
 
-def _new_key(made: Json, file: Path | None) -> Answer:
-    head = f"key {made['key_id']} ({made['name']})"
+def _new_key(make: Callable[[], Json], file: Path | None, *, replace: bool = False) -> Answer:
+    """The file is opened first: a key whose secret cannot be written is made for nobody."""
     if file is None:
+        made = make()
+        head = f"key {made['key_id']} ({made['name']})"
         keep = "this is shown once: keep it, and use it with ZEN_API_KEY or as a bearer token"
         return Answer(made, [head, str(made["key"])], [keep])
-    # Never over another key: that one may be the only copy.
-    with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as out:
-        out.write(str(made["key"]) + "\n")
+    if not replace and file.exists():
+        # Never over another key: that one may be the only copy.
+        raise BadKeyFile(f"{file} is there already: name another file")
+    fresh = file.with_name(f".{file.name}.{os.getpid()}")
+    with os.fdopen(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as out:
+        try:
+            made = make()
+            out.write(str(made["key"]) + "\n")
+        except BaseException:
+            fresh.unlink()
+            raise
+    fresh.replace(file)
+    head = f"key {made['key_id']} ({made['name']})"
     told = {**{name: value for name, value in made.items() if name != "key"}, "file": str(file)}
     words: Sequence[str] = [head, f"written to {file}: use it with ZEN_API_KEY_FILE={file}"]
     return Answer(told, words)
+
+
+def _roles(key: Json) -> str:
+    roles = ", ".join(f"{r['role']} of {r['tenant_id']}" for r in key["roles"]) or "none"
+    return f"{roles} ({', '.join(key['scopes'])})" if key["scopes"] else roles
 
 
 def _state(key: Json, now: str) -> str:

@@ -230,6 +230,7 @@ def db_upgrade(
             from scheduler.access.owner_key import store_owner_key
 
             asyncio.run(store_owner_key(url, owner_key))
+            note(f"the key in {owner_key} is an owner's: it opens everything")
     return Answer({"revision": revision}, [f"the database is at {revision}"])
 
 

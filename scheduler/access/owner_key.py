@@ -9,7 +9,7 @@ from pathlib import Path
 
 from core.access import ALL_TENANTS, Grant, Scope
 from core.access_store import AccessStore, KnownKey
-from core.api_keys import ApiKey, key_text, parse_key
+from core.api_keys import ApiKey, key_text, opens, parse_key
 from core.audit_log import Actor, AuditAction, AuditEntry
 from core.clock import SystemClock
 from core.errors import BadInput, Conflict, Fault
@@ -43,6 +43,11 @@ async def add_owner_key(access: AccessStore, text: str, clock: Clock, file: str)
     known = await access.key(parsed[0])
     if known is not None and known.key.revoked_at is not None:
         raise Conflict(f"the key in {file} was revoked: delete the file to get a new one")
+    if known is not None and not opens(known.key, parsed[1]):
+        raise Conflict(
+            f"the key in {file} has another secret now (zen keys rotate): put the new one there, "
+            "or delete the file to get a new owner's key"
+        )
     owner = owner_of(parsed, clock.now())
     there = known is not None and set(owner.grants) <= set(known.grants)
     await access.add_key(owner.key, owner.grants, None if there else _made(owner))
