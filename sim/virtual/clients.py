@@ -12,10 +12,13 @@ from typing import Any, TypeVar
 from core.errors import BadInput, Conflict, NotFound, StoreDown
 from core.messages import OutMessage
 from core.names import Names
+from core.tenants import DEFAULT_TENANT
+from messaging.submissions import KEY
 from scheduler.operations.stop import StopRequest, stop_job
 from scheduler.replica import Replica
 from sim.virtual.bus import PretendBroker, PublishedMessage
 from sim.virtual.checkers import Checkers
+from sim.virtual.keys import key_of
 from sim.virtual.loop import VirtualLoop
 from sim.virtual.replicas import Host
 from sim.virtual.trace import Trace
@@ -121,7 +124,9 @@ class PretendClients:
 
     async def _by_bus(self, order: Order) -> None:
         body = json.dumps(order.body).encode()
-        message = OutMessage(self._names.submit_topic, body, order.attributes)
+        tenant_id = str(order.body.get("tenant_id", DEFAULT_TENANT))
+        proof = {KEY: key_of(tenant_id)} if tenant_id != DEFAULT_TENANT else {}
+        message = OutMessage(self._names.submit_topic, body, {**order.attributes, **proof})
         while self._broker.down:  # noqa: ASYNC110  # a client polls
             await asyncio.sleep(AGAIN_S)
         self._broker.take([message])

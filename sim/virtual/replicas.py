@@ -19,10 +19,12 @@ from core.ports import Cloud
 from messaging.proofs.control import SchedulerSigner
 from messaging.proofs.enrolment import EnrolmentTokens, enrolment_secret
 from migs.own_machines import open_own_machines
+from scheduler.access.authenticator import Authenticator
 from scheduler.operations.metrics import Metrics
 from scheduler.queue.blocked_clusters import KnownRegionBlocks
 from scheduler.replica import Adapters, Replica
 from scheduler.submission.group_commit import GroupCommit
+from sim.memory.access import MemoryAccess
 from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore, Stage
 from sim.virtual.bus import GRID_S, MemoryBus, MemoryInbound, PretendBroker
@@ -30,6 +32,7 @@ from sim.virtual.checkers import Checkers
 from sim.virtual.compute import CloudInTime, VirtualCompute
 from sim.virtual.config import Paper
 from sim.virtual.control_subscriptions import MemoryControlSubscriptions
+from sim.virtual.keys import known_keys
 from sim.virtual.loop import Process, VirtualClock, VirtualLoop
 from sim.virtual.trace import Trace
 
@@ -182,6 +185,7 @@ class Host:
         self.replica.leadership.follow_s = FOLLOW_S
         blocks = KnownRegionBlocks(MemoryReads(self.door).blocks, self.replica.clock)
         self.replica.submissions.blocks = blocks
+        self.replica.authenticator = Authenticator(MemoryAccess(known_keys()), self.replica.clock)
         self.replica.start()
 
     def _created(self, mig: str, action: Create | Queue) -> None:
