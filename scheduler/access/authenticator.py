@@ -153,7 +153,7 @@ class Authenticator:
         if kind != "key":
             assert self._people is not None, "browsers need people"
             return await self._people.by_session(session)
-        cached = await self._cached(name)
+        cached = await self._cached(name, FRESH_S)
         if (
             cached is None
             or not opens(cached.known.key, session.key_hash)
@@ -170,7 +170,9 @@ class Authenticator:
         return await self._by_key(parsed[0], parsed[1])
 
     async def _by_key(self, key_id: str, presented: bytes) -> Principal:
-        cached = await self._cached(key_id)
+        cached = await self._cached(key_id, FRESH_S)
+        if cached is not None and not opens(cached.known.key, presented):
+            cached = await self._cached(key_id, 0.0)  # it may have been rotated a moment ago
         if cached is None or not opens(cached.known.key, presented):
             raise Unauthenticated("the key is wrong: check it, or ask an admin for a new one")
         refusal = cached.known.key.refusal(self._clock.now())
@@ -179,10 +181,10 @@ class Authenticator:
         self._used.add(key_id)
         return cached.principal
 
-    async def _cached(self, key_id: str) -> _Cached | None:
+    async def _cached(self, key_id: str, fresh_s: float) -> _Cached | None:
         now = self._clock.monotonic()
         found = self._cache.get(key_id)
-        if found is not None and now - found.read_at < FRESH_S:
+        if found is not None and now - found.read_at < fresh_s:
             return found
         try:
             known = await self._store.key(key_id)

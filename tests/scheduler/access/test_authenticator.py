@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from core.api_keys import key_text, parse_key
 from core.errors import StoreDown, TooManyRequests
 from scheduler.access.authenticator import (
     FAILURES_MAX,
@@ -80,6 +81,16 @@ async def test_a_revoked_key_opens_nothing_once_it_was_read_again() -> None:
     door.later(FRESH_S)
     with pytest.raises(Unauthenticated, match="revoked"):
         await door.open(of(KEY))
+
+
+async def test_a_rotated_key_opens_with_its_new_secret_at_once() -> None:
+    door = Door()
+    await door.open(of(KEY))
+    rotated = key_text("ada000000000", b"new".ljust(32))
+    parsed = parse_key(rotated)
+    assert parsed is not None
+    await door.store.rotate_key("ada000000000", parsed[1], None)
+    assert await door.open(of(rotated)) == "key:ada000000000"
 
 
 async def test_while_the_database_is_away_known_keys_count_for_seconds_only() -> None:
