@@ -99,7 +99,8 @@ def commands_of_the_image() -> list[list[str]]:
     found = [[*entry, *default]]
     for service in (s for s in SERVICES.values() if s.get("build")):
         if "entrypoint" in service:
-            found += [part.split() for part in service["entrypoint"][-1].split(" && ")]
+            script = service["entrypoint"][-1]
+            found += [part.split() for part in re.findall(r"python -m cli [^&|()<>]+", script)]
         else:
             found.append([*entry, *service["command"]])
     return found
