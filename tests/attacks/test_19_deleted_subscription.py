@@ -14,7 +14,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("which", ["heartbeats", "submit"])
 def test_deaf_scheduler_says_so_and_hears_again(up: Stack, which: str) -> None:
-    """An alert within 10 s; the subscription is made again and jobs run to their end."""
+    """An alert in seconds (the leader looks every 3 s; here the machine may be busy); the
+    subscription is made again and jobs run to their end."""
     os.environ["PUBSUB_EMULATOR_HOST"] = up.run["bus"]
     try:
         client = pubsub_v1.SubscriberClient()
@@ -34,7 +35,7 @@ def test_deaf_scheduler_says_so_and_hears_again(up: Stack, which: str) -> None:
         alerts = up.get("/alerts")["alerts"]
         return next((a["message"] for a in alerts if a["subject"] == name), None)
 
-    assert "made again" in wait_for("an alert", alert, 10)
+    assert "made again" in wait_for("an alert", alert, 40)
     assert client.get_subscription(request={"subscription": path}).topic
     up.wait(up.submit("true"), "SUCCEEDED")
     client.close()
