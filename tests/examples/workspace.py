@@ -157,6 +157,8 @@ class Workspace:
 @contextlib.contextmanager
 def workspace(changes: Mapping[str, Any] | None = None) -> Iterator[Workspace]:
     """A workspace with a stack that is up; afterwards nothing of it is left."""
+    # Examples that follow are ended by SIGINT, which what runs in the background may ignore.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="zen-examples-") as name:
         place = Path(name)
         directory, programs, home = place / "workspace", place / "bin", place / "home"
