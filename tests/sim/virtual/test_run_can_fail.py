@@ -203,7 +203,7 @@ def test_dedup_of_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ear, "take", take)
     monkeypatch.setattr(Numbers, "take", lambda *_: True)
     monkeypatch.setattr(AgentMachine, "_start", start)
-    assert caught(monkeypatch, ["I10"])
+    assert caught(monkeypatch, ["I9", "I10"])
 
 
 def test_canary_and_settling_time(monkeypatch: pytest.MonkeyPatch) -> None:
