@@ -20,6 +20,8 @@ SHOWN: Mapping[str, str] = {
     "zen simulate": "takes minutes; tests/sim/virtual/test_run.py runs it",
     "zen simulate --seed 7 --verbose": "takes minutes; tests/sim/virtual/test_run.py runs it",
     "zen simulate --seeds 200": "takes a quarter of an hour",
+    "zen simulate --seeds 50 --jobs 60 --forged 20000": "takes a quarter of an hour",
+    "zen audit verify --anchors": "needs audit.anchor_url; tests/scheduler/operations has it",
     "zen simulate --jobs 10000": "takes half an hour",
     "zen simulate --crash-points": "takes minutes; tests/sim runs parts of it",
     "zen clients verify ../lumino-api ../jobscheduler": "needs checkouts of other projects",

@@ -43,8 +43,8 @@ def prepared() -> Iterator[Workspace]:
     """A workspace with the jobs, tenants, files and messages that the examples name."""
     with workspace() as made:
         made.zen("tenants", "set", "vision", "--weight", "2")
-        _submit(made)
         _files(made)
+        _submit(made)
         _dead_letters(made)
         made.names |= _addresses(made) | _keys(made)
         yield made
@@ -65,6 +65,10 @@ def _files(made: Workspace) -> None:
     config = (made.home / "zen.yaml").read_text()
     for name in ("my.yaml", "new.yaml", "zen.yaml", "zen-etc.yaml"):
         (made.directory / name).write_text(config)
+    keys = f"workers: {{key_file: {made.home / 'workers.key'}}}\n"
+    (made.directory / "zen-etc.yaml").write_text(config + keys)
+    (made.directory / "token").write_text("x")
+    made.zen("secrets", "set", "HF_TOKEN", "--file", str(made.directory / "token"))
     (made.directory / "token.txt").write_text("hush\n")
     (made.directory / ".env").write_text("SEED=7\n")
 
