@@ -53,8 +53,9 @@ _AWAY = (
     psycopg.errors.IdleInTransactionSessionTimeout,
 )
 POOL_WAIT_S = 1.5
-AWAY_WAIT_S = 0.5
-"""Once connections are refused, callers need not wait for long to hear so."""
+AWAY_WAIT_S = 0.3
+"""Once connections are refused, callers need not wait for long to hear so. A request that waits for
+both pools, the first of which finds out, hears it within two seconds."""
 STATEMENT_S = 10.0
 IDLE_S = 4.0
 """A writer that froze in the middle of a transaction holds the leader's row: nobody else could
@@ -116,6 +117,14 @@ class _Done:
     """Rows of refused steps → the versions that they are stored at."""
 
 
+@dataclass(slots=True)
+class Reachability:
+    """Of the database server, as the pools of one process know it together."""
+
+    refused: bool = False
+    """It refused connections of late."""
+
+
 class PostgresStore:
     """One pool of connections. Every way the database can be away is StoreDown."""
 
@@ -128,6 +137,7 @@ class PostgresStore:
         operation_s: float = 15.0,
         name: str = "zen",
         role: str = LEADER,
+        server: Reachability | None = None,
     ) -> None:
         """`name` is how the database's own tables of activity show us; `role`: what our sessions
         become, where the database has it (db/roles.py)."""
@@ -138,7 +148,7 @@ class PostgresStore:
         self._looks = Looks(operation_s)
         self._term = 0
         self._queue = QueueReader(self.specs)
-        self._away = False
+        self.server = server or Reachability()
         self._refused = 0
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
@@ -207,12 +217,12 @@ class PostgresStore:
     async def _from_pool(self) -> AsyncIterator[Connection]:
         """A pool that is only busy is worth waiting for; one that cannot connect is not."""
         try:
-            wait_s = AWAY_WAIT_S if self._away else POOL_WAIT_S
+            wait_s = AWAY_WAIT_S if self.server.refused else POOL_WAIT_S
             async with self._pool.connection(timeout=wait_s) as connection:
-                self._away, self._refused = False, self._refusals()
+                self.server.refused, self._refused = False, self._refusals()
                 yield connection
         except PoolTimeout:
-            self._away = self._refusals() > self._refused
+            self.server.refused = self._refusals() > self._refused
             raise
 
     def _refusals(self) -> int:

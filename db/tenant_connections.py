@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from core.access import Tenants
 from db.roles import API, SETTING, tenants_word
-from db.store import Connection, PostgresStore
+from db.store import Connection, PostgresStore, Reachability
 
 _BIND = f"SELECT set_config('{SETTING}', %s, false)"
 POOL_MAX = 4
@@ -30,8 +30,10 @@ class TenantPool:
     """Connections as the role that reads for callers. Each remembers for whom it read last: one
     that reads for the same tenants again needs to be told nothing."""
 
-    def __init__(self, url: str, name: str) -> None:
-        self.store = PostgresStore(url, name=f"{name}-api", pool_max=POOL_MAX, role=API)
+    def __init__(self, url: str, name: str, server: Reachability | None = None) -> None:
+        self.store = PostgresStore(
+            url, name=f"{name}-api", pool_max=POOL_MAX, role=API, server=server
+        )
         self._told: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
 
     def bound(self, tenants: Tenants) -> TenantConnections:

@@ -72,7 +72,7 @@ class Production:
         clock, ids = SystemClock(), RandomIds()
         holder = f"{socket.gethostname()}-{os.getpid()}-{ids.token()[:6]}"
         self._store = PostgresStore(settings.database_url, name=holder)
-        self._callers = TenantPool(settings.database_url, holder)
+        self._callers = TenantPool(settings.database_url, holder, self._store.server)
         self._bus = PubSubBus(settings.project, emulator_host=settings.pubsub_host)
         self._clouds = {pool: made(settings, clock) for pool, made in CLOUD_MAKERS.items()}
         audit_log = PostgresAuditLog(self._store)

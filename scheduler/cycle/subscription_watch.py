@@ -36,6 +36,8 @@ class SubscriptionWatch:
         # A former leader may have raised alerts that only we can clear.
         self._raised: dict[str, tuple[str, float]] = dict.fromkeys(names, ("", clock.monotonic()))
         """Subscription → what was said of it, and when it was last at fault."""
+        self._untold: list[SubscriptionFault] = []
+        """Made again already, so that no further look will find them."""
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -45,20 +47,30 @@ class SubscriptionWatch:
 
     async def look(self) -> None:
         """Once. A bus that is away is told elsewhere: it says nothing about its subscriptions."""
+        now = self._clock.monotonic()
+        await self._tell_untold(now)
         try:
             faults = await self._mend()
         except BusDown:
             return
         except ZenError as error:
             faults = [SubscriptionFault("all", str(error), made_again=False)]
-        now = self._clock.monotonic()
+        self._untold = [fault for fault in faults if fault.made_again]
         for fault in faults:
-            await self._tell(fault, now)
+            if not fault.made_again:
+                await self._tell(fault, now)
+        await self._tell_untold(now)
         lost = {fault.name for fault in faults}
         for name, (_, since) in list(self._raised.items()):
             if name not in lost and now - since >= STANDS_S:
                 await self._commit(SUBSCRIPTION_LOST.cleared(name, self._clock.now()))
                 del self._raised[name]
+
+    async def _tell_untold(self, now: float) -> None:
+        """A database that is away in between does not swallow an alert."""
+        while self._untold:
+            await self._tell(self._untold[0], now)
+            del self._untold[0]
 
     async def _tell(self, fault: SubscriptionFault, now: float) -> None:
         words = SUBSCRIPTION_LOST.message(

@@ -7,13 +7,17 @@ import os
 import google.cloud.pubsub_v1 as pubsub_v1
 import pytest
 
+from core.names import Names
 from tests.e2e.stack import Stack, project_of, wait_for
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("which", ["heartbeats", "submit"])
-def test_deaf_scheduler_says_so_and_hears_again(up: Stack, which: str) -> None:
+NAMES = Names()
+
+
+@pytest.mark.parametrize("name", [NAMES.heartbeat_subscription, NAMES.submit_subscription])
+def test_deaf_scheduler_says_so_and_hears_again(up: Stack, name: str) -> None:
     """An alert in seconds (the leader looks every 3 s; here the machine may be busy); the
     subscription is made again and jobs run to their end."""
     os.environ["PUBSUB_EMULATOR_HOST"] = up.run["bus"]
@@ -21,15 +25,8 @@ def test_deaf_scheduler_says_so_and_hears_again(up: Stack, which: str) -> None:
         client = pubsub_v1.SubscriberClient()
     finally:
         del os.environ["PUBSUB_EMULATOR_HOST"]
-    project = project_of(up)
-    named = f"projects/{project}"
-    path = next(
-        found.name
-        for found in client.list_subscriptions(request={"project": named})
-        if which in found.name and "dead" not in found.name
-    )
+    path = client.subscription_path(project_of(up), name)
     client.delete_subscription(request={"subscription": path})
-    name = path.rpartition("/")[2]
 
     def alert() -> str | None:
         alerts = up.get("/alerts")["alerts"]

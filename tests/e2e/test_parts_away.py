@@ -28,6 +28,7 @@ def timed(call: str, url: str, **words: object) -> tuple[int, float]:
 
 def ticking(up: Stack) -> tuple[str, Path]:
     """A running job that counts, ten times a second, until the file is there."""
+    wait_for("the API is back", lambda: up.try_get("/jobs"))
     job_id = up.submit("sh", "-c", TICK, gpu_type="l4")
     up.wait(job_id, "RUNNING")
     return up.held(job_id)

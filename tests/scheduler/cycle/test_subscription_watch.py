@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from unittest.mock import AsyncMock
+
+import pytest
 
 from core.changes import ClearAlert, RaiseAlert
-from core.errors import BusDown, Forbidden
+from core.errors import BusDown, Forbidden, StoreDown
 from core.messages import SubscriptionFault
 from scheduler.cycle.leadership import DatabaseClock, Leadership
 from scheduler.cycle.subscription_watch import STANDS_S, SubscriptionWatch
@@ -65,6 +68,20 @@ async def test_loss_is_told_and_stands_for_a_while() -> None:
     (cleared,) = await after(2, shelf, watch)
     assert isinstance(cleared, ClearAlert)
     assert await after(STANDS_S, shelf, watch) == []
+
+
+async def test_loss_is_told_later_where_the_database_was_away() -> None:
+    """It was made again, so that the next look finds nothing; the alert is raised all the same."""
+    mender, shelf, watch = await watched()
+    mender.finds = [DELETED]
+    commit, shelf.commit = shelf.commit, AsyncMock(side_effect=StoreDown("away"))  # type: ignore[method-assign]
+    with pytest.raises(StoreDown):
+        await watch.look()
+    shelf.commit = commit  # type: ignore[method-assign]
+    mender.finds = []
+    (told,) = await after(3, shelf, watch)
+    assert isinstance(told, RaiseAlert)
+    assert await after(3, shelf, watch) == []
 
 
 async def test_what_cannot_be_mended_is_told_once() -> None:
