@@ -23,6 +23,15 @@ class KnownKey:
     grants: tuple[Grant, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class NewSecret:
+    """Of a key that is rotated: as the hash of the secret, and how long it opens."""
+
+    key_id: str
+    hash: bytes
+    expires_at: datetime | None = None
+
+
 class AccessStore(Protocol):
     """Every call may raise StoreDown. What changes something writes its row of the audit log in
     the same transaction."""
@@ -41,13 +50,7 @@ class AccessStore(Protocol):
         """Both or none. Conflict: the id exists. A repeat of the same key changes nothing."""
         ...
 
-    async def rotate_key(
-        self,
-        key_id: str,
-        hash_: bytes,
-        expires_at: datetime | None,
-        audited: AuditEntry | None = None,
-    ) -> ApiKey:
+    async def rotate_key(self, new: NewSecret, audited: AuditEntry | None = None) -> ApiKey:
         """The old secret opens nothing any more. NotFound; Conflict: it was revoked."""
         ...
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from core.access import Grant, Scope
-from core.access_store import GRANTS_MAX, KEYS_MAX, KnownKey
+from core.access_store import GRANTS_MAX, KEYS_MAX, KnownKey, NewSecret
 from core.api_keys import ApiKey, principal_of
 from core.audit_log import AuditEntry
 from core.errors import Conflict, NotFound
@@ -82,21 +82,15 @@ class PostgresAccess(AuditedTables):
             for grant in grants:
                 await connection.execute(_ADD_GRANT, (grant.principal, grant.tenant_id, grant.role))
 
-    async def rotate_key(
-        self,
-        key_id: str,
-        hash_: bytes,
-        expires_at: datetime | None,
-        audited: AuditEntry | None = None,
-    ) -> ApiKey:
+    async def rotate_key(self, new: NewSecret, audited: AuditEntry | None = None) -> ApiKey:
         async with self._change(audited) as connection:
-            values = (hash_, expires_at, key_id)
+            values = (new.hash, new.expires_at, new.key_id)
             rows = await (await connection.execute(_ROTATE, values)).fetchall()
             if rows:
                 return _key(rows[0])
-            if await (await connection.execute(_ONE, (key_id,))).fetchone() is None:
-                raise NotFound(f"there is no key {key_id}")
-            raise Conflict(f"key {key_id} was revoked: create a new one")
+            if await (await connection.execute(_ONE, (new.key_id,))).fetchone() is None:
+                raise NotFound(f"there is no key {new.key_id}")
+            raise Conflict(f"key {new.key_id} was revoked: create a new one")
 
     async def revoke_key(
         self, key_id: str, at: datetime, audited: AuditEntry | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from typing import Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -18,25 +19,31 @@ SCHEDULER_KEYS_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerKeys:
-    """The private halves of one boot. They never leave the agent's memory."""
-
+class _PrivateKeys:
     signing: Ed25519PrivateKey = field(repr=False)
     sealing: X25519PrivateKey = field(repr=False)
 
     @classmethod
-    def from_seeds(cls, signing: bytes, sealing: bytes) -> WorkerKeys:
+    def from_seeds(cls, signing: bytes, sealing: bytes) -> Self:
         return cls(
             Ed25519PrivateKey.from_private_bytes(signing),
             X25519PrivateKey.from_private_bytes(sealing),
         )
 
+    def _public_bytes(self) -> tuple[bytes, bytes]:
+        signing, sealing = self.signing.public_key(), self.sealing.public_key()
+        return signing.public_bytes_raw(), sealing.public_bytes_raw()
+
+
+class WorkerKeys(_PrivateKeys):
+    """The private halves of one boot. They never leave the agent's memory."""
+
+    __slots__ = ()
+
     @property
     def public(self) -> WorkerPublicKeys:
-        return WorkerPublicKeys(
-            self.signing.public_key().public_bytes_raw(),
-            self.sealing.public_key().public_bytes_raw(),
-        )
+        signing, sealing = self._public_bytes()
+        return WorkerPublicKeys(signing, sealing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +77,15 @@ class SchedulerPublicKey:
         return X25519PublicKey.from_public_bytes(self.sealing)
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerKey:
+class SchedulerKey(_PrivateKeys):
     """A deployment's private key, the same on every replica."""
 
-    signing: Ed25519PrivateKey = field(repr=False)
-    sealing: X25519PrivateKey = field(repr=False)
-
-    @classmethod
-    def from_seeds(cls, signing: bytes, sealing: bytes) -> SchedulerKey:
-        return cls(
-            Ed25519PrivateKey.from_private_bytes(signing),
-            X25519PrivateKey.from_private_bytes(sealing),
-        )
+    __slots__ = ()
 
     @property
     def public(self) -> SchedulerPublicKey:
-        return SchedulerPublicKey(
-            self.signing.public_key().public_bytes_raw(),
-            self.sealing.public_key().public_bytes_raw(),
-        )
+        signing, sealing = self._public_bytes()
+        return SchedulerPublicKey(signing, sealing)
 
     @property
     def text(self) -> str:

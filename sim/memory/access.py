@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from core.access import Grant
-from core.access_store import GRANTS_MAX, KEYS_MAX, KnownKey
+from core.access_store import GRANTS_MAX, KEYS_MAX, KnownKey, NewSecret
 from core.api_keys import ApiKey
 from core.audit_log import AuditEntry, AuditRow
 from core.errors import Conflict, NotFound
@@ -40,19 +40,14 @@ class MemoryAccess:
         self._grants.update(grants)
         self._audit(audited)
 
-    async def rotate_key(
-        self,
-        key_id: str,
-        hash_: bytes,
-        expires_at: datetime | None,
-        audited: AuditEntry | None = None,
-    ) -> ApiKey:
-        key = self._stored(key_id)
+    async def rotate_key(self, new: NewSecret, audited: AuditEntry | None = None) -> ApiKey:
+        key = self._stored(new.key_id)
         if key.revoked_at is not None:
-            raise Conflict(f"key {key_id} was revoked: create a new one")
-        self._keys[key_id] = replace(key, hash=hash_, expires_at=expires_at)
+            raise Conflict(f"key {new.key_id} was revoked: create a new one")
+        rotated = replace(key, hash=new.hash, expires_at=new.expires_at)
+        self._keys[new.key_id] = rotated
         self._audit(audited)
-        return self._keys[key_id]
+        return rotated
 
     async def revoke_key(
         self, key_id: str, at: datetime, audited: AuditEntry | None = None

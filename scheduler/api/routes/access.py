@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from core.access import ALL_TENANTS, ROLES, Grant, Right, Scope
 from core.access_rules import ROLE_NAME
-from core.access_store import KnownKey
+from core.access_store import KnownKey, NewSecret
 from core.api_keys import ApiKey, key_text, parse_key
 from core.audit_anchors import AuditAnchor
 from core.audit_log import AuditAction, AuditEntry, AuditRow
@@ -257,7 +257,7 @@ class AccessRoutes(Routes):
         target = f"key/{known.key.key_id}"
         audited = self._entry(caller, AuditAction.KEY_ROTATE, target, "", {})
         store = self._services.access.store
-        key = await store.rotate_key(known.key.key_id, parsed[1], expires_at, audited)
+        key = await store.rotate_key(NewSecret(known.key.key_id, parsed[1], expires_at), audited)
         return NewKeyOut(**_key(KnownKey(key, known.grants)), key=text)
 
     @route("DELETE /api/v1/keys/{key_id}", Right.KEYS, "It is revoked.", errors=(404,))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from core.access import Grant, Scope
-from core.access_store import AccessStore
+from core.access_store import AccessStore, NewSecret
 from core.api_keys import ApiKey, secret_hash
 from core.errors import Conflict, NotFound
 from tests.db.builders import at
@@ -60,12 +60,12 @@ class Access:
         assert (await access.revoke_key(KEY.key_id, at(5))).revoked_at == at(5)
         assert (await access.revoke_key(KEY.key_id, at(9))).revoked_at == at(5)
         with pytest.raises(Conflict, match="revoked"):
-            await access.rotate_key(KEY.key_id, secret_hash("2"), None)
+            await access.rotate_key(NewSecret(KEY.key_id, secret_hash("2")))
 
     async def test_rotation_replaces_the_secret(self, access: AccessStore) -> None:
         """The name, the user and the grants stay."""
         await access.add_key(KEY, [MEMBER])
-        rotated = await access.rotate_key(KEY.key_id, secret_hash("2"), at(900))
+        rotated = await access.rotate_key(NewSecret(KEY.key_id, secret_hash("2"), at(900)))
         assert rotated == replace(KEY, hash=secret_hash("2"), expires_at=at(900))
         known = await access.key(KEY.key_id)
         assert known is not None
@@ -76,7 +76,7 @@ class Access:
         with pytest.raises(NotFound, match="nope"):
             await access.revoke_key("nope", at(1))
         with pytest.raises(NotFound, match="nope"):
-            await access.rotate_key("nope", secret_hash("2"), None)
+            await access.rotate_key(NewSecret("nope", secret_hash("2")))
 
     async def test_the_newest_use_is_kept(self, access: AccessStore) -> None:
         """Replicas tell in any order."""

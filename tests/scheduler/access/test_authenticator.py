@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from core.access_store import NewSecret
 from core.api_keys import key_text, parse_key
 from core.errors import StoreDown, TooManyRequests
 from scheduler.access.authenticator import (
@@ -89,7 +90,7 @@ async def test_a_rotated_key_opens_with_its_new_secret_at_once() -> None:
     rotated = key_text("ada000000000", b"new".ljust(32))
     parsed = parse_key(rotated)
     assert parsed is not None
-    await door.store.rotate_key("ada000000000", parsed[1], None)
+    await door.store.rotate_key(NewSecret("ada000000000", parsed[1]))
     assert await door.open(of(rotated)) == "key:ada000000000"
 
 

@@ -14,6 +14,7 @@ import pytest
 from config.settings import ApiSettings
 from core.access import Grant
 from core.access_rules import AccessRules
+from core.access_store import NewSecret
 from core.api_keys import secret_hash
 from scheduler.access.authenticator import FRESH_S
 from scheduler.api.http.app import create_app
@@ -162,7 +163,7 @@ async def test_the_session_of_a_revoked_key_ends(site: Site, browser: httpx.Asyn
     """And so does that of a key with a new secret: its cookie may be a thief's."""
     store = site.services.access.store
     await sign_in(browser)
-    await store.rotate_key("member000000", secret_hash("2"), None)
+    await store.rotate_key(NewSecret("member000000", secret_hash("2")))
     site.house.clock.at += FRESH_S * _SECOND
     assert_error(await browser.get("/api/v1/jobs"), 401, "unauthenticated")
 
