@@ -159,6 +159,12 @@ class Tenants:
     def __bool__(self) -> bool:
         return self.every or bool(self.names)
 
+    def both(self, other: Tenants) -> Tenants:
+        """Those that are in both."""
+        if self.every:
+            return other
+        return self if other.every else Tenants(self.names & other.names)
+
     @property
     def only(self) -> list[str] | None:
         """For a query: these tenants alone, or None for all."""

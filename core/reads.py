@@ -211,6 +211,18 @@ class ServiceSummary:
     """Cluster → what its VMs cost now."""
 
 
+@dataclass(frozen=True, slots=True)
+class TenantCounts:
+    """The jobs of some tenants, counted. Spare members of elastic jobs are left out: nobody waits
+    for them."""
+
+    jobs: Mapping[tuple[str, JobStatus], int]
+    """(cluster, status) → how many."""
+    running: Mapping[tuple[str, str], int]
+    """(cluster, region) → jobs that compute there."""
+    oldest_waiting_since: datetime | None
+
+
 class FleetReads(Protocol):
     """Questions about the service, of no tenant in particular. A token that is not ours raises
     BadInput."""
@@ -256,3 +268,7 @@ class Reads(FleetReads, Protocol):
         ...
 
     async def cost(self, question: CostQuestion) -> CostReport: ...
+    async def tenant_counts(self, tenants: Tenants) -> TenantCounts: ...
+    async def counts_on(self, vms: Sequence[str], tenants: Tenants) -> Mapping[str, int]:
+        """uid of a VM → jobs of these tenants that it has."""
+        ...

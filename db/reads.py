@@ -28,6 +28,7 @@ from core.reads import (
     JobRow,
     Milestones,
     ServiceSummary,
+    TenantCounts,
     VmCount,
     VmRow,
     Worked,
@@ -63,6 +64,7 @@ from db.rows import (
     vm_of,
 )
 from db.store import Connection, PostgresStore
+from db.tenant_counts import counts_on, tenant_counts
 from db.vm_states import COUNTED
 
 # Counted only when somebody asks, and no further than anybody would count: higher classes, and
@@ -310,6 +312,14 @@ class PostgresReads:
     async def cost(self, question: CostQuestion) -> CostReport:
         async with self._store.connection() as connection:
             return await cost_report(connection, question)
+
+    async def tenant_counts(self, tenants: Tenants) -> TenantCounts:
+        async with self._seen.connection() as connection:
+            return await tenant_counts(connection, tenants)
+
+    async def counts_on(self, vms: Sequence[str], tenants: Tenants) -> Mapping[str, int]:
+        async with self._seen.connection() as connection:
+            return await counts_on(connection, vms, tenants)
 
     async def summary(self) -> ServiceSummary:
         jobs = "SELECT cluster, status, count(*) FROM jobs GROUP BY 1, 2 ORDER BY 1, 2"

@@ -24,7 +24,7 @@ STALE_S = 5.0
 KNOWN_MAX = 4096
 REMEMBER_S = 10.0
 FAILURES_MAX = 20
-"""Wrong credentials of one address within FAILURES_S; then it is told to wait."""
+"""Wrong credentials of one address within FAILURES_S; further wrong ones are told to wait."""
 FAILURES_S = 60.0
 ADDRESSES_MAX = 10_000
 TOKEN_DOTS = 2
@@ -55,7 +55,6 @@ class _Cached:
 class SignedIn(Protocol):
     """Those who come with a token of an issuer instead of a key."""
 
-    def knows(self, token: str) -> bool: ...
     async def by_token(self, token: str) -> Principal: ...
     async def by_iap(self, assertion: str) -> Principal: ...
     async def by_session(self, session: BrowserSession) -> Principal: ...
@@ -64,7 +63,6 @@ class SignedIn(Protocol):
 class OpenSessions(Protocol):
     """Browsers that come with a cookie."""
 
-    def knows(self, cookie: str) -> bool: ...
     async def find(self, cookie: str) -> BrowserSession: ...
 
 
@@ -105,10 +103,8 @@ class Authenticator:
             raise Unauthenticated(f"no credentials: {HOW}")
         presented = "" if given.authorization is None else _presented(given.authorization)
         parsed = parse_key(presented)
-        if self._blocked(address) and not self._in_use(presented, parsed, given):
-            # Keys, tokens and sessions in use go on: guesses from a shared address shut nobody
-            # else out.
-            raise self._wait(address)
+        # What is presented is checked first, also from an address that guesses: guesses from a
+        # shared address shut nobody else out, and a look-up costs less than the request.
         try:
             if parsed is not None:
                 key_id, secret = parsed
@@ -121,15 +117,6 @@ class Authenticator:
             if self._blocked(address):
                 raise self._wait(address) from None
             raise
-
-    def _in_use(self, presented: str, parsed: tuple[str, bytes] | None, given: Credentials) -> bool:
-        if parsed is not None:
-            return parsed[0] in self._cache
-        if presented:
-            return self._people is not None and self._people.knows(presented)
-        if given.assertion is not None and self._people is not None:
-            return True  # a proxy signs it: nobody guesses one
-        return self._sessions is not None and self._sessions.knows(given.session or "")
 
     async def _by_token(self, presented: str) -> Principal:
         if self._people is None or presented.count(".") != TOKEN_DOTS:

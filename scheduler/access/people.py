@@ -56,10 +56,6 @@ class People:
         self._verified: Recent[_Verified] = Recent(KNOWN_MAX)
         self._granted: Recent[_Granted] = Recent(KNOWN_MAX)
 
-    def knows(self, token: str) -> bool:
-        """Whether the token was good a while ago."""
-        return self._verified.get(_name(token)) is not None
-
     async def by_token(self, token: str) -> Principal:
         """Whose identity token this is; Unauthenticated says what is wrong with it."""
         rules, now = self._rules(), self._clock.monotonic()

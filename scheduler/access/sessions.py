@@ -64,11 +64,6 @@ class BrowserSessions:
         await self.store.add_session(session, entry)
         return cookie
 
-    def knows(self, cookie: str) -> bool:
-        """Whether the session was there a while ago."""
-        parsed = parse_cookie(cookie)
-        return parsed is not None and self._cache.get(parsed[0]) is not None
-
     async def find(self, cookie: str) -> BrowserSession:
         """The session of a cookie; Unauthenticated says why there is none."""
         parsed = parse_cookie(cookie)

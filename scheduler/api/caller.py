@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -23,8 +23,10 @@ from core.reads import (
     JobRow,
     Milestones,
     Reads,
+    TenantCounts,
 )
 from core.tenants import DEFAULT_TENANT
+from core.vm import Vm
 from core.waits import WaitRow
 from scheduler.access.authenticator import NotAllowed
 from scheduler.access.claims import claimed
@@ -45,6 +47,11 @@ class ApiCaller:
     def tenants(self) -> Tenants:
         """For whom the caller has the right of the endpoint."""
         return self.principal.tenants(self.right)
+
+    @property
+    def counted_tenants(self) -> Tenants:
+        """Whose jobs are in the numbers of jobs that the caller is told."""
+        return self.tenants.both(self.principal.tenants(Right.JOBS_READ))
 
     @property
     def home_tenant(self) -> str:
@@ -185,6 +192,13 @@ class TenantReads:
     async def milestones(self, jobs: Collection[Job]) -> Mapping[str, Milestones]:
         assert all(job.spec.tenant_id in self._tenants for job in jobs)
         return await self._reads.milestones([job.uid for job in jobs])
+
+    async def counts(self) -> TenantCounts:
+        return await self._reads.tenant_counts(self._caller.counted_tenants)
+
+    async def counts_on(self, vms: Iterable[Vm]) -> Mapping[str, int]:
+        """uid of a VM → jobs on it that the caller may see."""
+        return await self._reads.counts_on([vm.uid for vm in vms], self._caller.counted_tenants)
 
     async def cost(self, question: CostQuestion) -> CostReport:
         return await self._reads.cost(self.own_cost(question))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from starlette.requests import Request
 
@@ -17,7 +17,7 @@ from core.errors import BadInput
 from core.job import Job
 from core.names import Names
 from core.ports import Clock, Ids, Store
-from core.reads import FleetReads
+from core.reads import FleetReads, ServiceSummary
 from core.sessions import SessionStore
 from core.submission import unknown, unknown_cluster
 from identity.verifier import TokenVerifier
@@ -114,6 +114,21 @@ class Services:
     def reads_of(self, request: Request) -> TenantReads:
         """What the caller of a request may know of jobs."""
         return self.bound_reads(caller_of(request))
+
+    async def summary_of(self, caller: ApiCaller) -> ServiceSummary:
+        """The whole service; of jobs, those that the caller may see are counted. VMs, messages and
+        alerts are counted for everybody."""
+        summary = await self.reads.summary()
+        if caller.counted_tenants.every:
+            return summary
+        own = await self.bound_reads(caller).counts()
+        return replace(summary, jobs=own.jobs, oldest_waiting_since=own.oldest_waiting_since)
+
+    async def running_by_region_of(self, caller: ApiCaller) -> Mapping[tuple[str, str], int]:
+        """(cluster, region) → jobs that compute there, of those that the caller may see."""
+        if caller.counted_tenants.every:
+            return await self.reads.running_by_region()
+        return (await self.bound_reads(caller).counts()).running
 
     def clusters(self) -> tuple[ClusterSpec, ...]:
         """As configured right now."""

@@ -24,6 +24,7 @@ from core.reads import (
     JobRow,
     Milestones,
     ServiceSummary,
+    TenantCounts,
     VmCount,
     VmRow,
     Worked,
@@ -107,12 +108,29 @@ class MemoryReads:
 
     async def running_by_region(self) -> Mapping[tuple[str, str], int]:
         await self._store.reach()
-        computing = (JobStatus.RUNNING, JobStatus.PREEMPTING)
+        return _running_by_region(record.job for record in self._tables.jobs.values())
+
+    async def tenant_counts(self, tenants: Tenants) -> TenantCounts:
+        await self._store.reach()
+        records = self._tables.jobs.values()
+        jobs = [
+            record.job
+            for record in records
+            if record.job.spec.tenant_id in tenants and not record.job.parked
+        ]
+        return TenantCounts(
+            Counter((job.cluster, job.status) for job in jobs),
+            _running_by_region(jobs),
+            _oldest_waiting_since(jobs),
+        )
+
+    async def counts_on(self, vms: Sequence[str], tenants: Tenants) -> Mapping[str, int]:
+        await self._store.reach()
         jobs = (record.job for record in self._tables.jobs.values())
         return Counter(
-            (job.cluster, job.lease.region)
+            job.lease.vm_uid
             for job in jobs
-            if job.lease is not None and job.status in computing
+            if job.lease is not None and job.lease.vm_uid in vms and job.spec.tenant_id in tenants
         )
 
     async def vms(
@@ -188,9 +206,7 @@ class MemoryReads:
             leader_until=leader.expires_at if leader else None,
             jobs=Counter((job.cluster, job.status) for job in jobs),
             vms=tuple(VmCount(*kind, count) for kind, count in sorted(counts.items())),
-            oldest_waiting_since=min(
-                (job.queued_since for job in jobs if job.status in WAITING), default=None
-            ),
+            oldest_waiting_since=_oldest_waiting_since(jobs),
             outbox=len(tables.outbox),
             open_alerts=Counter(kind for kind, _ in tables.open_alerts),
             burn_usd_per_hour=_burn(active),
@@ -232,6 +248,19 @@ class MemoryReads:
         leased = (job for job in self._tables.live.values() if job.lease is not None)
         ids = sorted(job.spec.job_id for job in leased if job.lease and job.lease.vm_uid == uid)
         return VmRow(record.vm, tuple(ids), record.readings)
+
+
+def _running_by_region(jobs: Iterable[Job]) -> Mapping[tuple[str, str], int]:
+    computing = (JobStatus.RUNNING, JobStatus.PREEMPTING)
+    return Counter(
+        (job.cluster, job.lease.region)
+        for job in jobs
+        if job.lease is not None and job.status in computing
+    )
+
+
+def _oldest_waiting_since(jobs: Iterable[Job]) -> datetime | None:
+    return min((job.queued_since for job in jobs if job.status in WAITING), default=None)
 
 
 def _burn(active: Iterable[Vm]) -> dict[str, float]:

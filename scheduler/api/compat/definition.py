@@ -19,6 +19,7 @@ from core.errors import BadInput, NotFound
 from core.job import LEASED, Job, JobStatus
 from core.pages import Page
 from core.reads import JobFilter, Milestones, VmRow
+from core.vm import Vm
 from scheduler.api.caller import ApiCaller, TenantReads, caller_of
 from scheduler.api.compat.customer import KEY, CustomerRoutes, NewJobOut, submit_body
 from scheduler.api.compat.definition_jobs import (
@@ -83,7 +84,7 @@ class ExecutorCountsOut(Struct, frozen=True):
 
 
 class StatsOut(Struct, frozen=True):
-    """Counts of the whole service."""
+    """Counts: jobs that the caller may see, and all VMs."""
 
     jobs: JobCountsOut
     executors: ExecutorCountsOut
@@ -236,12 +237,15 @@ class DefinitionRoutes(Routes):
         ResponseDoc("A page of VMs.", ExecutorOut, headers=PAGES, many=True),
         params=(LIMIT, PAGE_TOKEN),
     )
-    async def executors(self, query: Query) -> Response:
-        """VMs."""
+    async def executors(self, query: Query, caller: ApiCaller) -> Response:
+        """VMs. Of jobs on them, those that the caller may see are counted."""
         page = await self._vms(query)
         clusters = {cluster.name: cluster for cluster in self._services.clusters()}
+        vms = [row.vm for row in page.rows]
+        jobs = await self._services.bound_reads(caller).counts_on(vms)
         found = (
-            _executor(row, resources_of(row.vm, clusters.get(row.vm.cluster))) for row in page.rows
+            _executor(vm, resources_of(vm, clusters.get(vm.cluster)), jobs.get(vm.uid, 0))
+            for vm in vms
         )
         return _page(list(found), page)
 
@@ -255,13 +259,14 @@ class DefinitionRoutes(Routes):
         ready = [row.vm for row in (await self._vms(query)).rows if row.vm.state.ready]
         clusters = {cluster.name: cluster for cluster in self._services.clusters()}
         jobs = await self._at_work(caller) if any(vm.leases for vm in ready) else {}
+        counts = await self._services.bound_reads(caller).counts_on(ready)
         found = []
         for vm in ready:
             spec = clusters.get(vm.cluster)
             has = resources_of(vm, spec)
             shared = spec is not None and spec.share
             held = held_of(has, vm, jobs, shared=shared)
-            found.append(healthy_executor(vm, has, len(vm.leases), held))
+            found.append(healthy_executor(vm, has, counts.get(vm.uid, 0), held))
         return HealthyExecutorsOut(tuple(found))
 
     async def _at_work(self, caller: ApiCaller) -> Mapping[str, Job]:
@@ -271,9 +276,9 @@ class DefinitionRoutes(Routes):
         return {row.job.lease.lease_id: row.job for row in page.rows if row.job.lease}
 
     @route("GET /stats", Right.FLEET_READ, "Counts.")
-    async def stats(self) -> StatsOut:
-        """Jobs and VMs, counted."""
-        summary = await self._services.reads.summary()
+    async def stats(self, caller: ApiCaller) -> StatsOut:
+        """VMs and the jobs that the caller may see, counted."""
+        summary = await self._services.summary_of(caller)
         up = [row for row in summary.vms if row.state.ready]
         executors = ExecutorCountsOut(
             total=sum(row.count for row in summary.vms),
@@ -290,15 +295,13 @@ def _page(value: object, page: Page[Any]) -> Response:
     return reply(value, headers={TOTAL: str(page.total), **more})
 
 
-def _executor(row: VmRow, has: ResourcesOut) -> ExecutorOut:
-    vm = row.vm
+def _executor(vm: Vm, has: ResourcesOut, jobs: int) -> ExecutorOut:
     up = "online" if vm.state.ready else "draining"
     return ExecutorOut(
         id=vm.name,
         status=up if vm.state.up else "offline",
         region=vm.region,
         resources=has,
-        # How many, not which: they may be other tenants'.
-        running_jobs=len(row.job_ids),
+        running_jobs=jobs,
         last_heartbeat=iso_or_none(vm.last_beat_at),
     )

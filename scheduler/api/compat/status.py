@@ -123,11 +123,11 @@ class CustomerStatusRoutes(Routes):
 
     @route("GET /status", Right.FLEET_READ, "Counts.")
     async def status(self, caller: ApiCaller) -> V1StatusOut:
-        """Clusters × regions, counted (v1)."""
+        """Clusters × regions, counted (v1). Of jobs, those that the caller may see."""
         reads = self._services.reads
-        summary = await reads.summary()
+        summary = await self._services.summary_of(caller)
         statuses = await reads.region_statuses()
-        running = await reads.running_by_region()
+        running = await self._services.running_by_region_of(caller)
         sizes = Sizes(self._services.names, summary, statuses, running)
         clusters = tuple(sizes.cluster(spec) for spec in self._services.clusters())
         overall = _overall(summary, clusters)
@@ -137,7 +137,7 @@ class CustomerStatusRoutes(Routes):
             overall_summary=overall,
             clusters=clusters,
             timestamp=v1_time(summary.now),
-            # No job is named: the caller has no tenant. Alerts may name tenants.
+            # Alerts may name tenants.
             recent_activities=_activities(statuses, alerts),
             cluster_status={
                 cluster.name: {r.region: (r.target_size, r.current_size) for r in cluster.regions}

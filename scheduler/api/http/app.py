@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -17,6 +18,7 @@ from starlette.routing import BaseRoute, Route
 
 from core.access import Right
 from core.errors import ZenError
+from scheduler.access.authenticator import Unauthenticated
 from scheduler.api.compat.customer import CustomerRoutes
 from scheduler.api.compat.definition import DefinitionRoutes
 from scheduler.api.compat.status import CustomerStatusRoutes
@@ -28,6 +30,8 @@ from scheduler.api.http.middleware import Edge
 from scheduler.api.http.openapi import document
 from scheduler.api.http.problems import CODES, REQUEST_ID, Problem, internal, problem_of, render
 from scheduler.api.http.security_headers import PAGE_POLICY
+from scheduler.api.http.sign_in_page import SIGN_IN_POLICY, signed_out_page
+from scheduler.api.http.way_back import asked_for, wants_page
 from scheduler.api.routes.access import AccessRoutes
 from scheduler.api.routes.artifacts import ArtifactRoutes
 from scheduler.api.routes.capacity import CapacityRoutes
@@ -52,6 +56,12 @@ NATIVE = (
     *(SessionRoutes, SignInRoutes),
 )
 _PAGE_HEADERS = {"Content-Security-Policy": PAGE_POLICY}
+# No Basic: the browser's own dialogue would cover the page.
+_SIGN_IN_HEADERS = {
+    "Content-Security-Policy": SIGN_IN_POLICY,
+    "WWW-Authenticate": 'Bearer realm="zen"',
+}
+SIGN_IN_FIRST = "sign in to see this page"
 COMPATIBLE = (CustomerRoutes, CustomerStatusRoutes, DefinitionRoutes)
 """Routes of other systems, for clients that were written for them."""
 
@@ -68,6 +78,7 @@ def create_app(services: Services) -> FastAPI:
     app.openapi = _cached(table, services.version)  # type: ignore[method-assign]
     app.router.routes += _documentation(app, gate)
     app.add_exception_handler(ZenError, _on_zen_error)
+    app.add_exception_handler(Unauthenticated, partial(_on_nobody, services))
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_middleware(Edge, ids=services.ids, api=services.api, clock=services.clock)
     if services.api.cors_origins:
@@ -135,6 +146,16 @@ async def _on_zen_error(request: Request, error: Exception) -> Response:
         _log.error("request failed", request_id=request_id, path=request.url.path, exc_info=error)
         problem = internal(request_id)
     return render(problem, request_id)
+
+
+async def _on_nobody(services: Services, request: Request, error: Exception) -> Response:
+    """A browser gets the sign-in page, with a way back to what it asked for."""
+    if not wants_page(request) or "authorization" in request.headers:
+        return await _on_zen_error(request, error)
+    issuers = services.settings.current.access.issuers.values()
+    problem = str(error) if "cookie" in request.headers else SIGN_IN_FIRST
+    page = signed_out_page(issuers, problem, asked_for(request))
+    return HTMLResponse(page, HTTPStatus.UNAUTHORIZED, headers=_SIGN_IN_HEADERS)
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

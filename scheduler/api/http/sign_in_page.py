@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from core.access import Principal
 from core.access_rules import OidcIssuer
+from scheduler.api.http.way_back import SIGN_IN, WAY_BACK
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -42,18 +43,22 @@ class SignedInAs:
     csrf: str
 
 
-def signed_out_page(issuers: Iterable[OidcIssuer], problem: str = "") -> str:
-    """The ways to sign in."""
+def signed_out_page(
+    issuers: Iterable[OidcIssuer], problem: str = "", way_back: str = SIGN_IN
+) -> str:
+    """The ways to sign in, and where to go then."""
     told = f"<p class=problem role=alert>{html.escape(problem)}</p>" if problem else ""
     offered = "".join(
-        f"<p><a class=button href='/sign-in/start?issuer={quote(one.name)}'>"
+        f"<p><a class=button href='/sign-in/start?issuer={quote(one.name)}"
+        f"&amp;{WAY_BACK}={quote(way_back, safe='')}'>"
         f"Sign in with {html.escape(one.name)}</a></p>"
         for one in issuers
         if one.client_id
     )
     return _page(
         "Sign in",
-        f"{told}{offered}<form method=post action=/sign-in>"
+        f"{told}{offered}<form method=post action={SIGN_IN}>"
+        f"<input type=hidden name={WAY_BACK} value='{html.escape(way_back)}'>"
         "<label for=key>API key</label>"
         "<input id=key name=key type=password autocomplete=off required placeholder='zen_…'>"
         "<button>Sign in with a key</button></form>",

@@ -15,6 +15,7 @@ from core.job import JobStatus
 from core.reads import ServiceSummary
 from core.region_blocks import RegionBlock, block_on
 from core.vm import vm_word
+from scheduler.api.caller import ApiCaller
 from scheduler.api.http.endpoint import Routes, route
 from scheduler.api.http.params import Param, Query
 from scheduler.api.routes.jobs import PAGE_SIZE, PAGE_TOKEN
@@ -94,10 +95,11 @@ class CapacityRoutes(Routes):
     tag = TAG
 
     @route("GET /api/v1/clusters", Right.FLEET_READ, "All clusters.")
-    async def clusters(self) -> ClustersOut:
-        """Clusters × regions: what runs, what is blocked, and why."""
+    async def clusters(self, caller: ApiCaller) -> ClustersOut:
+        """Clusters × regions: what runs, what is blocked, and why. Of jobs, those that the caller
+        may see are counted."""
         reads = self._services.reads
-        summary = await reads.summary()
+        summary = await self._services.summary_of(caller)
         statuses = await reads.region_statuses()
         blocks = await reads.blocks()
         known = clusters_out(self._services.clusters(), summary, statuses, blocks)

@@ -13,6 +13,7 @@ from core.errors import StoreDown
 from core.job import JobStatus
 from core.reads import ServiceSummary
 from core.vm import vm_word
+from scheduler.api.caller import ApiCaller
 from scheduler.api.etas import KnownForecasts
 from scheduler.api.http.endpoint import ResponseDoc, Routes, route
 from scheduler.api.http.params import Param, Query
@@ -110,10 +111,14 @@ class ServiceRoutes(Routes):
     tag = "service"
 
     @route("GET /api/v1/status", Right.FLEET_READ, "Leader, jobs, VMs, alerts.")
-    async def status(self) -> StatusOut:
-        """The whole service at a glance."""
+    async def status(self, caller: ApiCaller) -> StatusOut:
+        """The whole service at a glance.
+
+        `jobs`, `oldest_waiting_since` and `etas` are about jobs that the caller may see; `etas` is
+        null for callers who do not see all tenants.
+        """
         services = self._services
-        summary = await services.reads.summary()
+        summary = await services.summary_of(caller)
         embedded = services.embedded
         return StatusOut(
             now=iso(summary.now),
@@ -127,16 +132,16 @@ class ServiceRoutes(Routes):
             outbox=summary.outbox,
             open_alerts=sum(summary.open_alerts.values()),
             burn_usd_per_hour=round(sum(summary.burn_usd_per_hour.values()), 6),
-            etas=await _etas(services.forecasts),
+            etas=await _etas(services.forecasts) if caller.counted_tenants.every else None,
             config=_config(services.config),
             embedded=shaped(EmbeddedOut, embedded) if embedded else None,
             version=services.version,
         )
 
     @route("GET /api/v1/cluster/status", Right.FLEET_READ, "Counts.")
-    async def cluster_status(self) -> ClusterStatusOut:
-        """Nodes, GPUs and jobs, counted."""
-        summary = await self._services.reads.summary()
+    async def cluster_status(self, caller: ApiCaller) -> ClusterStatusOut:
+        """Nodes, GPUs and the jobs that the caller may see, counted."""
+        summary = await self._services.summary_of(caller)
         gpus = {cluster.name: cluster.gpus for cluster in self._services.clusters()}
         jobs = _jobs(summary)
         ready = [row for row in summary.vms if row.state.ready]

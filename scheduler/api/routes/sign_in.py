@@ -28,11 +28,11 @@ from scheduler.api.http.sign_in_page import (
     signed_in_page,
     signed_out_page,
 )
+from scheduler.api.http.way_back import SIGN_IN, WAY_BACK, safe_way_back, wants_page
 
 FORM = "application/x-www-form-urlencoded"
 FORM_BYTES_MAX = 4096
 SCOPE = "openid email profile"
-HOME = "/sign-in"
 NO_KEY = "this is no API key: expected zen_ and more"
 _PAGE = {"Content-Security-Policy": SIGN_IN_POLICY}
 
@@ -58,6 +58,7 @@ class _Pending(msgspec.Struct, frozen=True):
     state: str
     nonce: str
     verifier: str
+    way_back: str = SIGN_IN
 
 
 _HTML = ResponseDoc("A page.", content_type="text/html", text="<!doctype html>…")
@@ -74,7 +75,7 @@ class SignInRoutes(Routes):
     async def page(self, request: Request) -> Response:
         """The sign-in page; with a session: who you are. Programs get the issuers of zen login."""
         rules = self._services.settings.current.access
-        if "text/html" not in request.headers.get("accept", ""):
+        if not wants_page(request):
             offered = [
                 OfferedIssuerOut(one.name, one.issuer, one.cli_client_id)
                 for one in rules.issuers.values()
@@ -96,31 +97,33 @@ class SignInRoutes(Routes):
     @route("POST /sign-in", PUBLIC, {303: _AWAY, 401: _HTML}, errors=(413, 415, 429, 503))
     async def by_key(self, request: Request) -> Response:
         """Sign in with an API key."""
-        key = (await _form(request)).get("key", "").strip()
+        form = await _form(request)
+        key, way_back = form.get("key", "").strip(), safe_way_back(form.get(WAY_BACK, ""))
         parsed = parse_key(key)
         try:
             # Also what is no key is counted as a guess.
             principal = await self._principal(request, Credentials(f"Bearer {key}"))
         except Unauthenticated as error:
             problem = str(error) if parsed else NO_KEY
-            return self._signed_out(problem, HTTPStatus.UNAUTHORIZED)
+            return self._signed_out(problem, HTTPStatus.UNAUTHORIZED, way_back)
         if parsed is None:
-            return self._signed_out(NO_KEY, HTTPStatus.UNAUTHORIZED)
+            return self._signed_out(NO_KEY, HTTPStatus.UNAUTHORIZED, way_back)
         sessions = self._services.access.sessions
         cookie = await sessions.open(principal, self._actor(request, principal.name), parsed[1])
-        return self._signed_in(cookie)
+        return self._signed_in(cookie, way_back)
 
     @route("GET /sign-in/start", PUBLIC, {303: _AWAY, 401: _HTML}, errors=(503,))
     async def start(self, request: Request) -> Response:
         """Go to an issuer to sign in there."""
         name = request.query_params.get("issuer", "")
+        way_back = safe_way_back(request.query_params.get(WAY_BACK, ""))
         try:
             tokens = self._services.access.people.verifier.oidc(name)
             if tokens.issuer.client_id is None:
                 raise BadToken("this issuer signs nobody in here")
             address = await tokens.endpoint("authorization_endpoint")
         except BadToken as error:
-            return self._signed_out(str(error), HTTPStatus.UNAUTHORIZED)
+            return self._signed_out(str(error), HTTPStatus.UNAUTHORIZED, way_back)
         state, nonce, verifier = (self._services.ids.secret().hex() for _ in range(3))
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest())
         query = {
@@ -134,20 +137,22 @@ class SignInRoutes(Routes):
             "code_challenge_method": "S256",
         }
         answer = RedirectResponse(f"{address}?{urlencode(query)}", HTTPStatus.SEE_OTHER)
-        pending = msgspec.json.encode(_Pending(name, state, nonce, verifier))
+        pending = msgspec.json.encode(_Pending(name, state, nonce, verifier, way_back))
         self._cookies.set_state(answer, base64.urlsafe_b64encode(pending).decode())
         return answer
 
     @route("GET /sign-in/callback", PUBLIC, {303: _AWAY, 401: _HTML}, errors=(429, 503))
     async def call_back(self, request: Request) -> Response:
         """Where the issuer sends the browser back to."""
+        pending = _pending(self._cookies.state(request))
+        way_back = safe_way_back(pending.way_back) if pending is not None else SIGN_IN
         try:
-            cookie = await self._completed(request)
+            cookie = await self._completed(request, pending)
         except (BadToken, Unauthenticated) as error:
-            answer = self._signed_out(str(error), HTTPStatus.UNAUTHORIZED)
+            answer = self._signed_out(str(error), HTTPStatus.UNAUTHORIZED, way_back)
             self._cookies.clear(answer)
             return answer
-        return self._signed_in(cookie)
+        return self._signed_in(cookie, way_back)
 
     @route("POST /sign-out", PUBLIC, {303: _AWAY}, errors=(403, 413, 415, 503))
     async def sign_out(self, request: Request) -> Response:
@@ -158,7 +163,7 @@ class SignInRoutes(Routes):
             if not csrf_matches(cookie, given):
                 raise NotAllowed("csrf: expected the token of this session's page")
             await self._end(request, cookie)
-        answer = RedirectResponse(HOME, HTTPStatus.SEE_OTHER)
+        answer = RedirectResponse(SIGN_IN, HTTPStatus.SEE_OTHER)
         self._cookies.clear(answer, session=True)
         return answer
 
@@ -168,9 +173,8 @@ class SignInRoutes(Routes):
     def _cookies(self) -> Cookies:
         return Cookies(self._services.api)
 
-    async def _completed(self, request: Request) -> str:
+    async def _completed(self, request: Request, pending: _Pending | None) -> str:
         """The cookie of the new session; BadToken says why there is none."""
-        pending = _pending(self._cookies.state(request))
         given = request.query_params
         if pending is None or not hmac.compare_digest(
             pending.state.encode(), given.get("state", "").encode()
@@ -210,15 +214,17 @@ class SignInRoutes(Routes):
         scheme = "https" if self._cookies.secure else "http"
         return f"{scheme}://{request.headers['host']}/sign-in/callback"
 
-    def _signed_in(self, cookie: str) -> Response:
-        answer = RedirectResponse(HOME, HTTPStatus.SEE_OTHER)
+    def _signed_in(self, cookie: str, way_back: str) -> Response:
+        answer = RedirectResponse(way_back, HTTPStatus.SEE_OTHER)
         self._cookies.clear(answer)
         self._cookies.set_session(answer, cookie)
         return answer
 
-    def _signed_out(self, problem: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
+    def _signed_out(
+        self, problem: str = "", status: HTTPStatus = HTTPStatus.OK, way_back: str = SIGN_IN
+    ) -> Response:
         issuers = self._services.settings.current.access.issuers.values()
-        return HTMLResponse(signed_out_page(issuers, problem), status, headers=_PAGE)
+        return HTMLResponse(signed_out_page(issuers, problem, way_back), status, headers=_PAGE)
 
 
 def _pending(cookie: str) -> _Pending | None:

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from core.access import Tenants
+from core.access import EVERY_TENANT, Tenants
 from core.errors import Ambiguous, NotFound
 from core.groups import After, Wait
-from core.job import E, Job, group_of
+from core.job import E, Job, S, group_of
 from core.ports import Store
-from core.reads import JobFilter, Reads
+from core.reads import JobFilter, Reads, TenantCounts
 from core.reasons import RefusalKind
-from tests.db.builders import Maker, at, put, step, submitted
+from tests.db.builders import Maker, at, put, put_placed, put_ready_vm, step, submitted
 from tests.db.contract.holds import behind, freed, succeeds
 
 RED, BLUE = Tenants(frozenset({"red"})), Tenants(frozenset({"blue"}))
@@ -61,6 +61,25 @@ class TenantBounds:
         assert (await reads.jobs(JobFilter(tenants=Tenants()), 9, None)).rows == ()
         with pytest.raises(NotFound):
             await reads.job("mine", None, Tenants())
+
+    async def test_jobs_of_others_are_not_counted(
+        self, store: Store, reads: Reads, maker: Maker
+    ) -> None:
+        """By cluster and status, by region, by VM; nor how long they wait."""
+        vm = await put_ready_vm(store, maker)
+        mine = await _put(store, maker, "mine", "red")
+        theirs = await _put(store, maker, "theirs", "blue")
+        placed, _ = await put_placed(store, maker, mine, vm, at(1))
+        claimed = step(placed, E.CLAIMED, at(2))
+        await put(store, claimed, step(claimed.after, E.STARTED, at(3)))
+        red, blue = await reads.tenant_counts(RED), await reads.tenant_counts(BLUE)
+        assert red == TenantCounts({("1xl4", S.RUNNING): 1}, {("1xl4", vm.region): 1}, None)
+        assert blue == TenantCounts({("1xl4", S.QUEUED): 1}, {}, theirs.queued_since)
+        assert await reads.tenant_counts(Tenants()) == TenantCounts({}, {}, None)
+        both = await reads.tenant_counts(EVERY_TENANT)
+        assert both == TenantCounts({**red.jobs, **blue.jobs}, red.running, theirs.queued_since)
+        for tenants, count in ((RED, {vm.uid: 1}), (BLUE, {}), (EVERY_TENANT, {vm.uid: 1})):
+            assert await reads.counts_on([vm.uid], tenants) == count
 
     async def test_two_tenants_may_have_the_same_id(
         self, store: Store, reads: Reads, maker: Maker

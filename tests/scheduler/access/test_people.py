@@ -152,16 +152,13 @@ async def test_an_issuer_that_is_down_lets_nobody_new_in(world: World) -> None:
 
 
 async def test_wrong_tokens_are_counted_as_guesses(world: World) -> None:
-    """As wrong keys are. Tokens in use go on."""
-    good = f"Bearer {world.issuer.token()}"
-    await world.authenticator.principal(Credentials(good), "10.0.0.9")
+    """As wrong keys are. Good tokens open, also new ones."""
     for _ in range(FAILURES_MAX):
         with pytest.raises((Unauthenticated, TooManyRequests)):
             await world.authenticator.principal(Credentials("Bearer a.b.c"), "10.0.0.9")
-    other = f"Bearer {world.issuer.token(email='eve@example.com')}"
-    for refused in ("Bearer a.b.c", other):
-        with pytest.raises(TooManyRequests):
-            await world.authenticator.principal(Credentials(refused), "10.0.0.9")
+    with pytest.raises(TooManyRequests):
+        await world.authenticator.principal(Credentials("Bearer a.b.c"), "10.0.0.9")
+    good = f"Bearer {world.issuer.token()}"
     await world.authenticator.principal(Credentials(good), "10.0.0.9")
 
 

@@ -18,12 +18,13 @@ from core.changes import (
     VmHeartbeat,
 )
 from core.job import JobStatus
+from core.job_fields import JobSpec
 from core.messages import GpuReading, VmReadings
 from core.reads import ServiceSummary, VmCount
 from core.region_blocks import BlockKind, RegionBlock
 from core.vm import Vm, VmState
 from scheduler.api.http.app import create_metrics_app
-from tests.access import OWNER, bearer
+from tests.access import OWNER, bearer, known
 from tests.scheduler.api.fakes import CLUSTERS, LEASE, NOW, TO_RUNNING, House, assert_error
 
 A100 = "2xa100-40gb"
@@ -73,6 +74,29 @@ async def test_status_counts_everything() -> None:
     assert (body["leader"], body["term"], body["outbox"]) == ("replica-1", 4, 5)
     assert (body["clusters"], body["embedded"], body["version"]) == (5, None, "9.9")
     assert body["oldest_waiting_since"] == "2026-01-31T11:59:00.000Z"
+
+
+async def test_numbers_are_of_jobs_that_the_caller_may_see() -> None:
+    """A viewer of one tenant is told how many jobs that tenant has; who sees all tenants is told of
+    all. VMs are counted for everybody."""
+    key, viewer = known("viewerofred0", ("red", "viewer"))
+    house = House(keys=(viewer,))
+    for tenant_id, count in (("red", 1), ("blue", 3)):
+        house.queue_before(count, JobSpec(tenant_id, command=("true",), tenant_id=tenant_id))
+    paths = ("/api/v1/status", "/api/v1/clusters", "/api/v1/cluster/status", "/status", "/stats")
+
+    async def told(key: str) -> list[int]:
+        async with house.client(key) as client:
+            new, clusters, words, v1, stats = [(await client.get(path)).json() for path in paths]
+        l4 = next(one for one in clusters["clusters"] if one["name"] == "1xl4")
+        return [
+            *(new["jobs"]["QUEUED"], l4["jobs"]["queued"], words["pending_jobs"]),
+            *(v1["pending_jobs"], v1["overall_summary"]["total_jobs"], v1["job_stats"]["pending"]),
+            *(v1["clusters"][0]["cluster_summary"]["jobs"]["pending"], stats["jobs"]["total"]),
+        ]
+
+    assert set(await told(key)) == {1}
+    assert set(await told(OWNER)) == {4}
 
 
 async def test_cluster_status_speaks_of_nodes() -> None:

@@ -81,6 +81,37 @@ def csrf_in(page: str) -> str:
     return found[1]
 
 
+def assert_signed_out(answer: httpx.Response) -> None:
+    """The sign-in page in place of what was asked for."""
+    assert answer.status_code == 401
+    assert "Sign in with a key" in answer.text
+
+
+async def test_a_browser_is_led_to_the_page_that_it_asked_for(browser: httpx.AsyncClient) -> None:
+    """By the form and by an issuer. No dialogue of the browser covers the page."""
+    for path in ("/docs", "/api/v1/jobs?status=RUNNING"):
+        asked = await browser.get(path)
+        assert_signed_out(asked)
+        assert "Basic" not in asked.headers["www-authenticate"]
+        assert f"name=next value='{path}'" in asked.text
+        wrong = await browser.post("/sign-in", data={"key": "nonsense", "next": path})
+        assert f"name=next value='{path}'" in wrong.text
+        right = await browser.post("/sign-in", data={"key": MEMBER, "next": path})
+        assert (right.status_code, right.headers["location"]) == (303, path)
+        assert (await browser.get(path)).status_code == 200
+        browser.cookies.clear()
+    back = await browser.get(await _to_issuer(browser, "/docs"))
+    assert (back.status_code, back.headers["location"]) == (303, "/docs")
+
+
+async def test_programs_are_told_in_json(browser: httpx.AsyncClient) -> None:
+    """Also a browser's requests with a wrong key, and its writes."""
+    assert_error(await browser.get("/docs", headers={"accept": "*/*"}), 401, "unauthenticated")
+    wrong = {"authorization": "Bearer zen_nonsense"}
+    assert_error(await browser.get("/docs", headers=wrong), 401, "unauthenticated")
+    assert_error(await browser.post("/api/v1/jobs", json=JOB), 401, "unauthenticated")
+
+
 async def test_a_key_opens_a_session(browser: httpx.AsyncClient) -> None:
     """The cookie is the server's alone, and the page says who one is."""
     answer = await sign_in(browser)
@@ -154,7 +185,7 @@ async def test_a_sign_out_ends_the_session(browser: httpx.AsyncClient) -> None:
     assert answer.status_code == 303
     assert "zen-session" not in browser.cookies
     browser.cookies.set("zen-session", cookie)
-    assert_error(await browser.get("/api/v1/jobs"), 401, "unauthenticated")
+    assert_signed_out(await browser.get("/api/v1/jobs"))
     again = await browser.post("/sign-out", data={"csrf": token})
     assert again.status_code == 303
 
@@ -165,7 +196,7 @@ async def test_the_session_of_a_revoked_key_ends(site: Site, browser: httpx.Asyn
     await sign_in(browser)
     await store.rotate_key(NewSecret("member000000", secret_hash("2")))
     site.house.clock.at += FRESH_S * _SECOND
-    assert_error(await browser.get("/api/v1/jobs"), 401, "unauthenticated")
+    assert_signed_out(await browser.get("/api/v1/jobs"))
 
 
 async def test_an_admin_ends_a_session(site: Site, browser: httpx.AsyncClient) -> None:
@@ -182,15 +213,16 @@ async def test_an_admin_ends_a_session(site: Site, browser: httpx.AsyncClient) -
         unknown = await admin.delete("/api/v1/sessions/nope")
         assert_error(unknown, 404, "not_found")
     site.house.clock.at += FRESH_S * _SECOND
-    assert_error(await browser.get("/api/v1/jobs"), 401, "unauthenticated")
+    assert_signed_out(await browser.get("/api/v1/jobs"))
     page = await browser.get("/sign-in")
     assert "the session was ended" in page.text
     assert "zen-session" not in browser.cookies
 
 
-async def _to_issuer(browser: httpx.AsyncClient) -> str:
+async def _to_issuer(browser: httpx.AsyncClient, way_back: str = "") -> str:
     """Where the issuer sends the browser back to."""
-    start = await browser.get("/sign-in/start", params={"issuer": "corp"})
+    params = {"issuer": "corp", "next": way_back}
+    start = await browser.get("/sign-in/start", params=params)
     assert start.status_code == 303
     async with httpx.AsyncClient(trust_env=False) as outside:
         sent = await outside.get(start.headers["location"])
