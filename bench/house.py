@@ -178,7 +178,7 @@ class House:
             self.settings,
             lambda row: SIGNER.control(row, self.ids.seed()),
         )
-        self.inbox = Inbox(self.bus, NAMES.heartbeat_subscription, self._wake)
+        self.inbox = Inbox(self.bus, NAMES.heartbeat_subscription, self._wake, self._wake)
         self.checks = WorkerChecks(SIGNER, SETTINGS.project)
         self.loop = SchedulerLoop(self._parts())
         self.manager = ClusterManager(SPEC, self._wiring())

@@ -199,7 +199,7 @@ class Replica:
         names = self.settings.names
         orchestrator = self._orchestrator(driven)
         relay = self._relay()
-        inbox = Inbox(self.bus, names.heartbeat_subscription, self._wake)
+        inbox = Inbox(self.bus, names.heartbeat_subscription, self._wake, self._wake_soon)
         checks = WorkerChecks(
             self._adapters.keys, self.settings.project, self.metrics.message_refused
         )
@@ -330,6 +330,10 @@ class Replica:
     def _wake(self) -> None:
         if self._loop is not None:
             self._loop.poke()
+
+    def _wake_soon(self) -> None:
+        if self._loop is not None:
+            self._loop.poke_soon()
 
     async def _listen(self) -> None:
         async for _ in self._adapters.wakeups():

@@ -25,6 +25,7 @@ PROOF = "proof"
 """The attribute that holds it."""
 PROOF_CHARS_MAX = 512
 _SIGNED, _MAC = "s1", "m1"
+_MAC_PREFIX = f"{_MAC}."
 _SIGNATURE_CONTEXT = b"zen heartbeat signature 1\0"
 _MAC_CONTEXT = b"zen heartbeat mac 1\0"
 
@@ -57,6 +58,11 @@ class BadProof(ValueError):
         super().__init__(str(fault))
 
 
+def shows_life_alone(proof: str) -> bool:
+    """Whether a heartbeat with this proof can change no state: it carries a MAC, right or wrong."""
+    return proof.startswith(_MAC_PREFIX)
+
+
 def _mac_key(shared: bytes, worker: bytes, scheduler: bytes, boot_nonce: str) -> bytes:
     return derive(shared, _MAC_CONTEXT + worker + scheduler + boot_nonce.encode())
 
@@ -75,7 +81,7 @@ class HeartbeatProver:
         shared = self.keys.sealing.exchange(self.scheduler.exchange)
         ours = self.keys.public.sealing
         self._mac = _mac_key(shared, ours, self.scheduler.sealing, self.boot_nonce)
-        self._prefix = f"{_MAC}.{self.scheduler.key_id}."
+        self._prefix = f"{_MAC_PREFIX}{self.scheduler.key_id}."
 
     def signed(self, message: OutMessage) -> OutMessage:
         signature = self.keys.signing.sign(_SIGNATURE_CONTEXT + message.body)

@@ -49,6 +49,9 @@ MAIL_PER_CYCLE = 5_000
 takes a tenth of a second."""
 TRIES_PER_CYCLE = 3
 REST_MAX_S = 0.05
+ROUTINE_MAX_S = 0.5
+"""How long heartbeats that only show life may wait to share a cycle: a large fleet sends a thousand
+of them a second, and silence is counted in tens of seconds."""
 CANARY_TIMEOUT_S = 5.0
 
 
@@ -88,11 +91,13 @@ class Mail:
 
 
 class SchedulerLoop:
-    """Woken by events (a submission, a READY heartbeat), never slower than its interval."""
+    """Woken by events (a submission, a heartbeat that changes a state), never slower than its
+    interval."""
 
     def __init__(self, parts: LoopParts) -> None:
         self._parts = parts
         self._wake = asyncio.Event()
+        self._soon: asyncio.TimerHandle | None = None
         self._bus_clock = BusClock()
         self._canary_seq = 0
         self._one_by_one = 0
@@ -112,6 +117,11 @@ class SchedulerLoop:
         """Something happened: take a cycle soon."""
         self._wake.set()
 
+    def poke_soon(self) -> None:
+        """Something came that changes no decision: it shares the next cycle, or has its own."""
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_later(ROUTINE_MAX_S, self.poke)
+
     async def run(self) -> None:
         """For ever, while we lead."""
         while True:
@@ -121,18 +131,24 @@ class SchedulerLoop:
             except TimeoutError:
                 pass  # nothing woke us: the interval carries on
             self._wake.clear()
+            self._soon_is_now()
             started = self._parts.clock.monotonic()
             await self._guarded_cycle()
             await self._rest(self._parts.clock.monotonic() - started)
+
+    def _soon_is_now(self) -> None:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
 
     @property
     def _interval_s(self) -> float:
         return self._parts.settings.current.timers.loop_interval_s
 
     async def _rest(self, worked_s: float) -> None:
-        """As long as it has worked, up to a blink: the heartbeats of a large fleet never cease, and
-        whatever else this process does gets its half. What came meanwhile shares the next cycle."""
-        if worked_s > 0 and not self._parts.inbox.waiting:
+        """As long as it has worked, up to a blink, unless mail waits that is worth a cycle:
+        whatever else this process does gets its half, and what comes shares the next cycle."""
+        if worked_s > 0 and not self._parts.inbox.urgent:
             await asyncio.sleep(min(worked_s, REST_MAX_S))
 
     async def _guarded_cycle(self) -> None:
@@ -194,7 +210,7 @@ class SchedulerLoop:
         for before, after in plan.moves:
             parts.metrics.job_moved(before, after)
         parts.metrics.cycle(parts.clock.monotonic() - started)
-        if parts.inbox.waiting or not committed:
+        if parts.inbox.urgent or not committed:
             self.poke()
 
     async def _decide_and_commit(self, mail: Mail) -> tuple[Snapshot, PlanBuilder, bool]:
