@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 
+from agent.boot_order import later_boot
 from agent.containers.spec import Runtime
 from agent.driver import Driver, Ear
 from agent.events import (
@@ -300,7 +301,7 @@ async def run_agent(journal: JsonLog, clock: SystemClock) -> Exit:
         readings=VmReadings(gpus.read()),
         unready=unready,
     )
-    proofs = await _proofs(settings, identity, names, metadata)
+    proofs = await later_boot(vm_dir, lambda: _proofs(settings, identity, names, metadata))
     driver = Driver(machine, bus, proofs, clock, journal)
     agent = Agent(
         settings=settings,

@@ -204,6 +204,7 @@ class House:
                 self.checks,
                 self.inbox.bring,
                 ControlSubscriptionCare(MadeSubscriptions(), NAMES, self.clock),
+                self.ids,
             ),
         )
 

@@ -58,6 +58,10 @@ class IssuerKeys:
     async def having(self, key_id: str) -> bytes | None:
         """Certificates that hold this key; None: the issuer has no such key. IdentityUnsure if it
         does not answer."""
+        held = self._held
+        fresh = held is not None and self._clock.monotonic() - self._held_at <= held.kept_s
+        if held is not None and fresh and key_id in held.keys:
+            return held.body  # nobody waits while a key that somebody invented is asked for
         async with self._lock:
             held = self._held
             age_s = self._clock.monotonic() - self._held_at

@@ -204,7 +204,9 @@ class Replica:
             self._adapters.keys, self.settings.project, self.metrics.message_refused
         )
         subscriptions = ControlSubscriptionCare(self._adapters.subscriptions, names, self.clock)
-        admission = WorkerAdmission(self._adapters.clouds, checks, inbox.bring, subscriptions)
+        admission = WorkerAdmission(
+            self._adapters.clouds, checks, inbox.bring, subscriptions, self.ids
+        )
         books = Bookkeeper(self.store, self.live, self.metrics, self.clock, self._wake)
         recall = Recall(self.store, self.bus, names)
         forecaster = self._forecaster(books)

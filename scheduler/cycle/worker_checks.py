@@ -8,7 +8,7 @@ that is not known yet introduces itself with an identity token; the token is che
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ from core.alerts import WORKER_UNPROVEN
 from core.changes import Change
 from core.messages import Canary, Heartbeat, InMessage, Introduction
 from core.vm import Vm
-from core.worker_identity import IdentityRefused, ProvenKeys, VmIdentity, WorkerPublicKeys
+from core.worker_identity import IdentityRefused, ProvenKeys, VmIdentity
 from messaging.proofs.control import SchedulerSigner
 from messaging.proofs.heartbeats import (
     BadProof,
@@ -35,8 +35,6 @@ from scheduler.cycle.heartbeats import Proven, ReceivedHeartbeat
 log = structlog.get_logger("worker_checks")
 VERIFIERS_MAX = 20_000
 VERDICTS_MAX = 4_096
-UNJUDGED_EACH = 8
-"""Introductions of one VM that are looked at in a cycle."""
 FAILING_MAX = 1_000
 FAILING_AFTER = 10
 """Refused heartbeats of one VM before people are told."""
@@ -58,7 +56,7 @@ class Unproven(StrEnum):
     """Its identity token is not newer than the one of the keys that are known."""
     BAD_KEYS = "bad_keys"
     TOO_MANY = "too_many"
-    """More introductions of one VM in a cycle than a worker sends; it says it again."""
+    """More introductions than can be looked at; the worker says it again."""
 
 
 @dataclass(slots=True)
@@ -79,14 +77,14 @@ class WorkerChecks:
     project: str
     count: Callable[[str], None] = lambda _: None
     """Told of each refused heartbeat."""
-    unjudged: dict[str, tuple[Vm, Heartbeat]] = field(default_factory=dict)
-    """Message id → a heartbeat of this cycle whose identity token was not checked yet."""
+    unjudged: dict[str, tuple[Vm, ReceivedHeartbeat]] = field(default_factory=dict)
+    """Message id → a heartbeat of this cycle that introduces a worker, and of which nothing was
+    checked yet, neither signature nor token."""
     unheard: dict[str, str] = field(default_factory=dict)
     """VM → boot nonce of workers that are known and still introduce themselves: they have heard
     nothing from us, perhaps because their control subscription is lost."""
     now: datetime | None = None
     """Of the cycle's snapshot."""
-    _unjudged_of: Counter[str] = field(default_factory=Counter)
     _verifiers: OrderedDict[tuple[bytes, str], HeartbeatVerifier] = field(
         default_factory=OrderedDict
     )
@@ -99,7 +97,6 @@ class WorkerChecks:
         self.now = now
         self.unjudged.clear()
         self.unheard.clear()
-        self._unjudged_of.clear()
 
     # --- heartbeats ----------------------------------------------------------------------
 
@@ -137,18 +134,14 @@ class WorkerChecks:
         self, vm: Vm, item: ReceivedHeartbeat, introduction: Introduction
     ) -> Proven | None:
         public = introduction.keys
-        verdict = self._verdicts.get(_mark(introduction.token, public))
+        verdict = self._verdicts.get(mark_of(introduction))
         if isinstance(verdict, IdentityRefused):
             self._refuse(vm, Unproven.IDENTITY_REFUSED, verdict.reason)
             return None
-        if verdict is None and self._unjudged_of[vm.uid] >= UNJUDGED_EACH:
-            self._refuse(vm, Unproven.TOO_MANY)
+        if verdict is None:
+            self.unjudged[item.message_id] = (vm, item)
             return None
         check_introduction(public, item.body, item.proof)
-        if verdict is None:
-            self._unjudged_of[vm.uid] += 1
-            self.unjudged[item.message_id] = (vm, item.heartbeat)
-            return None
         if not self.is_instance(vm, item.heartbeat, verdict):
             self._refuse(vm, Unproven.OTHER_INSTANCE)
             return None
@@ -157,9 +150,29 @@ class WorkerChecks:
             return None
         return Proven(signed=True, keys=ProvenKeys(public, verdict.issued_at))
 
+    def is_signed(self, vm: Vm, item: ReceivedHeartbeat, introduction: Introduction) -> bool:
+        """By the keys that it brings. Else it is refused: its token is not worth a check."""
+        try:
+            check_introduction(introduction.keys, item.body, item.proof)
+        except BadProof as error:
+            self._refuse(vm, error.fault)
+        except BadKey:
+            self._refuse(vm, Unproven.BAD_KEYS)
+        else:
+            return True
+        return False
+
+    def crowded_out(self, vm: Vm) -> None:
+        """One of its introductions found no room."""
+        self._refuse(vm, Unproven.TOO_MANY)
+
     def is_instance(self, vm: Vm, said: Heartbeat, proven: VmIdentity) -> bool:
         """The token is the instance's that the row and the heartbeat name. What Compute said of the
-        VM stands in the row."""
+        VM stands in the row; before it has listed the VM, no token counts."""
+        return self.fits(vm, said, proven) and vm.instance_id == proven.instance_id
+
+    def fits(self, vm: Vm, said: Heartbeat, proven: VmIdentity) -> bool:
+        """The same, as far as the row knows the VM."""
         return (
             proven.project == self.project
             and proven.instance_name == vm.name == said.vm_name
@@ -171,7 +184,7 @@ class WorkerChecks:
 
     def judged(self, introduction: Introduction, verdict: VmIdentity | IdentityRefused) -> None:
         """What came of a token; the heartbeat that brought it is looked at again."""
-        self._verdicts[_mark(introduction.token, introduction.keys)] = verdict
+        self._verdicts[mark_of(introduction)] = verdict
         if len(self._verdicts) > VERDICTS_MAX:
             self._verdicts.popitem(last=False)
 
@@ -222,5 +235,7 @@ class WorkerChecks:
         return changes
 
 
-def _mark(token: str, public: WorkerPublicKeys) -> bytes:
-    return hashlib.sha256(public.signing + public.sealing + token.encode()).digest()
+def mark_of(introduction: Introduction) -> bytes:
+    """Of its token and keys."""
+    public = introduction.keys
+    return hashlib.sha256(public.signing + public.sealing + introduction.token.encode()).digest()

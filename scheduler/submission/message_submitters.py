@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.access import Principal
+from core.access import Principal, Right, Tenants
 from core.audit_log import Actor
 from core.job_fields import JobSpec
 from core.names import Names
@@ -26,6 +26,10 @@ class MessageSubmitter:
     def actor(self) -> Actor:
         who = self.principal
         return Actor(who.name, who.user_id, f"pubsub/{self.topic}", self.message_id)
+
+    @property
+    def tenants(self) -> Tenants:
+        return self.principal.tenants(Right.JOBS_SUBMIT)
 
     def claim(self, spec: JobSpec) -> JobSpec:
         return claimed(self.principal, spec)

@@ -135,6 +135,11 @@ class Submitter(Protocol):
     @property
     def actor(self) -> Actor: ...
 
+    @property
+    def tenants(self) -> Tenants:
+        """For which it may submit."""
+        ...
+
     def claim(self, spec: JobSpec) -> JobSpec:
         """The submission as the submitter's: whose user and tenant it is; refused if it may not
         be."""
@@ -249,7 +254,7 @@ class Submissions:
         digest = content_hash(sent)
         fresh = key_id is None and not _brings_id(data)
         try:
-            terms = await self._terms(sent)
+            terms = await self._terms(sent, options.by)
             spec = terms.agreed(sent)
             choice = await self._choose(spec, options, spot_by_default=sent.spot is None)
             waits = await self._waits(spec)
@@ -294,7 +299,7 @@ class Submissions:
         try:
             fresh_id = readable_id(self._ids.uid(self._clock.now()))
             sent = by.claim(parse_submission(native, self._settings.current.timers, fresh_id))
-            terms = await self._terms(sent)
+            terms = await self._terms(sent, by)
             spec = terms.agreed(sent)
             by_default = sent.spot is None
             found = candidates(spec, self._settings.current.clusters, spot_by_default=by_default)
@@ -317,8 +322,10 @@ class Submissions:
             confirm = str(dear)
         return Preview(spec, choice, message, confirm, tuple(found))
 
-    async def _terms(self, spec: JobSpec) -> Terms:
-        return await self._door.terms(spec.tenant_id) if self._door is not None else Terms()
+    async def _terms(self, spec: JobSpec, by: Submitter | None) -> Terms:
+        if self._door is None:
+            return Terms()
+        return await self._door.terms(spec.tenant_id, by.tenants if by is not None else Tenants())
 
     async def _agreed(
         self, uid: str, spec: JobSpec, choice: Choice, digest: str, waits: tuple[Wait, ...]

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Protocol
 
 from config.live import LiveSettings
+from core.access import Tenants
 from core.cluster import ClusterSpec
 from core.errors import BadInput, Fault, PriceNotConfirmed, QuotaExceeded
 from core.job_fields import JobSpec
@@ -128,8 +129,9 @@ class TenantAccess:
         self._ahead[key] = counted_at, count + more
         return count
 
-    async def terms(self, tenant_id: str) -> Terms:
-        """What the tenant agrees to; BadInput if there is no such tenant and none may be made."""
+    async def terms(self, tenant_id: str, visible: Tenants) -> Terms:
+        """What the tenant agrees to; BadInput if there is no such tenant and none may be made.
+        `visible`: the tenants whose names the caller may learn."""
         settings = self._settings.current
         if settings.single_tenant and tenant_id != DEFAULT_TENANT:
             expected = (
@@ -144,9 +146,10 @@ class TenantAccess:
         confirm = settings.confirm_above_usd_per_hour
         if tenant is None:
             if not settings.create_tenants and tenant_id != DEFAULT_TENANT:
-                near = nearest(tenant_id, {*tenants, DEFAULT_TENANT})
+                seen = {name for name in (*tenants, DEFAULT_TENANT) if name in visible}
+                near = f" ({nearest(tenant_id, seen)})" if seen else ""
                 expected = (
-                    f"a tenant that was set up ({near}); make it one with: zen tenants set "
+                    f"a tenant that was set up{near}; make it one with: zen tenants set "
                     f"{tenant_id} --weight 1"
                 )
                 raise BadInput([Fault("tenant_id", shown(tenant_id), expected)])

@@ -177,7 +177,7 @@ class TenantRoutes(Routes):
             version = stored.version + 1 if stored is not None else 1
             if not await self._put(replace(wanted, version=version), caller):
                 raise _busy(name)
-        return await self._one(name)
+        return await self._one(name, caller)
 
     @route("GET /api/v1/tenants/{tenant_id}", Right.TENANT_READ, "The tenant.", errors=(404,))
     async def show(self, request: Request, caller: ApiCaller) -> TenantOut:
@@ -185,7 +185,7 @@ class TenantRoutes(Routes):
         name = request.path_params["tenant_id"]
         if name not in caller.tenants:
             raise NotFound(f"there is no tenant {name[:80]} that you may see")
-        return await self._one(name)
+        return await self._one(name, caller)
 
     @route(
         "PATCH /api/v1/tenants/{tenant_id}",
@@ -210,7 +210,7 @@ class TenantRoutes(Routes):
             tenant = changed(name, stored, data, self._gpu_types())
             if await self._put(tenant, caller):
                 new = stored is None or stored.deleted
-                return reply(await self._one(name), 201 if new else 200)
+                return reply(await self._one(name, caller), 201 if new else 200)
         raise _busy(name)
 
     @route(
@@ -229,7 +229,7 @@ class TenantRoutes(Routes):
         for _ in range(TRIES):
             stored = await self._stored(name)
             if stored is None or stored.deleted:
-                raise await self._not_found(name)
+                raise await self._not_found(name, caller)
             await self._refuse_deletion(name, caller)
             if await self._put(deleted(stored), caller):
                 return TenantDeletedOut(name, name, f"tenant {name} deleted")
@@ -270,16 +270,19 @@ class TenantRoutes(Routes):
         word = key_job_id(key) if key else readable_id(ids.uid(self._services.clock.now()))
         return f"tenant-{word.partition('-')[2]}"
 
-    async def _one(self, name: str) -> TenantOut:
+    async def _one(self, name: str, caller: ApiCaller) -> TenantOut:
         found = await self._shown(name)
         if not found:
-            raise await self._not_found(name)
+            raise await self._not_found(name, caller)
         return found[0]
 
-    async def _not_found(self, name: str) -> NotFound:
+    async def _not_found(self, name: str, caller: ApiCaller) -> NotFound:
+        """With the nearest of the tenants that the caller may see."""
         rows = await self._services.store.tenants()
-        known = [row.tenant.tenant_id for row in rows if not row.tenant.deleted]
-        return NotFound(f"there is no tenant {name[:80]} ({nearest(name[:80], known)})")
+        there = (row.tenant.tenant_id for row in rows if not row.tenant.deleted)
+        known = [each for each in there if each in caller.tenants]
+        near = f" ({nearest(name[:80], known)})" if known else ""
+        return NotFound(f"there is no tenant {name[:80]}{near}")
 
     async def _shown(self, name: str | None) -> tuple[TenantOut, ...]:
         services = self._services

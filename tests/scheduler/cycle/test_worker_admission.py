@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
 from core.cluster import ClusterSpec
 from core.errors import BusDown
+from core.ids import RandomIds
 from core.messages import Heartbeat, HeartbeatStatus, InMessage, Introduction
 from core.names import Names
 from core.ports import Cloud, Compute
-from core.vm import VmState
-from core.worker_identity import IdentityRefused, IdentityUnsure, VmIdentity, WorkerPublicKeys
+from core.vm import Vm, VmState
+from core.worker_identity import IdentityRefused, IdentityUnsure, VmIdentity
+from messaging.codec import encode_heartbeat
+from messaging.proofs.heartbeats import HeartbeatProver
+from messaging.proofs.keys import WorkerKeys
 from scheduler.cycle import worker_admission
 from scheduler.cycle.control_subscriptions import ControlSubscriptionCare
+from scheduler.cycle.heartbeats import ReceivedHeartbeat
+from scheduler.cycle.introductions import WAITING_EACH
 from scheduler.cycle.worker_admission import WorkerAdmission
 from scheduler.cycle.worker_checks import WorkerChecks
 from tests.builders import NOW, HandClock, cluster, vm
-from tests.workers import SIGNER
+from tests.workers import SCHEDULER, SIGNER, STRANGER, WORKER, received
 
 NAMES = Names()
-KEYS = WorkerPublicKeys(b"s" * 32, b"x" * 32)
+KEYS = WORKER.public
 GOOD = VmIdentity("tests", "us-central1-a", "7", "vm-1", 1)
 VM = vm("vm-1", VmState.BOOTING, instance_id="7", zone="us-central1-a", boot_nonce="")
 READY = Heartbeat(
@@ -43,9 +51,13 @@ class Outside:
         self.verdict: VmIdentity | IdentityRefused | IdentityUnsure = GOOD
         self.bus_down = False
         self.made: list[str] = []
+        self.asked = 0
 
     async def verify(self, token: str, audience: str) -> VmIdentity | IdentityRefused:
-        assert (token, audience) == ("token", KEYS.audience)
+        self.asked += 1
+        if token != "token":
+            return IdentityRefused("forged")
+        assert audience == KEYS.audience
         if isinstance(self.verdict, IdentityUnsure):
             raise self.verdict
         return self.verdict
@@ -62,6 +74,25 @@ class Outside:
         return self.made
 
 
+def introduced(
+    message_id: str = "m", said: Heartbeat = READY, keys: WorkerKeys = WORKER
+) -> ReceivedHeartbeat:
+    """As its worker signs it."""
+    message = HeartbeatProver(keys, SCHEDULER.public, said.boot_nonce).signed(
+        encode_heartbeat(said, NAMES)
+    )
+    return received(said, message, message_id)
+
+
+def forged(number: int) -> ReceivedHeartbeat:
+    """Well signed, by keys and with a token that somebody made up."""
+    return introduced(
+        f"forged-{number}",
+        replace(READY, introduction=Introduction(STRANGER.public, f"{number}")),
+        STRANGER,
+    )
+
+
 def nobody(_: object) -> Compute:
     raise AssertionError("no group is looked at")
 
@@ -76,11 +107,20 @@ class Desk:
         self.clusters: dict[str, ClusterSpec] = {"1xl4": cluster()}
         care = ControlSubscriptionCare(self.outside, NAMES, HandClock())
         clouds = {"mig": Cloud(nobody, identities=self.outside)}
-        self.admission = WorkerAdmission(clouds, self.checks, self.back.put_nowait, care)
+        self.counted: list[str] = []
+        self.checks.count = self.counted.append
+        self.checks.begin(NOW)
+        ids = RandomIds(random.Random(7))
+        self.admission = WorkerAdmission(clouds, self.checks, self.back.put_nowait, care, ids)
 
-    def take(self, heartbeat: Heartbeat = READY, message_id: str = "m") -> list[InMessage]:
-        self.checks.unjudged[message_id] = (VM, heartbeat)
-        return self.admission.take([InMessage("ack", message_id, NOW, b"")], self.clusters)
+    def take(self, *items: ReceivedHeartbeat, on: Vm = VM) -> list[InMessage]:
+        """A cycle that hears them."""
+        heard = items or (introduced(),)
+        self.checks.begin(NOW)
+        for item in heard:
+            assert self.checks.check(on, item) is None
+        messages = [InMessage("ack", item.message_id, NOW, b"") for item in heard]
+        return self.admission.take(messages, self.clusters)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -150,6 +190,74 @@ async def test_nothing_is_decided_while_the_issuer_is_away(desk: Desk) -> None:
     async with desk.running():
         await desk.back.get()
     assert not desk.checks._verdicts
+
+
+async def test_no_flood_of_forged_ones_crowds_out_the_worker(desk: Desk) -> None:
+    """In each cycle more come than are looked at, and the worker's own comes last. It has as good
+    a chance as any, and is said again."""
+    flood = [forged(number) for number in range(3 * WAITING_EACH)]
+    for _ in range(100):
+        taken = desk.take(*flood, introduced())
+        if any(message.message_id == "m" for message in taken):
+            break
+        async with desk.running():
+            for _ in taken:
+                await desk.back.get()
+        desk.checks._verdicts.clear()
+    async with desk.running():
+        while (await desk.back.get()).message_id != "m":
+            pass
+    assert desk.believes()
+
+
+async def test_flood_for_one_vm_leaves_room_for_others(desk: Desk) -> None:
+    """However many are invented of one VM, few wait, and another VM's worker finds room."""
+    taken = desk.take(*(forged(number) for number in range(2 * WAITING_EACH)))
+    assert len(taken) == WAITING_EACH
+    assert desk.counted == ["too_many"] * WAITING_EACH
+    assert desk.take(forged(-1)) == []
+    assert desk.take(on=replace(VM, uid="other"))
+
+
+async def test_token_of_a_wrongly_signed_one_is_not_checked(desk: Desk) -> None:
+    """Signed by other keys than it brings."""
+    assert desk.take(introduced(keys=STRANGER)) == []
+    assert desk.counted == ["wrong_signature"]
+
+
+async def test_worker_waits_until_compute_has_listed_its_vm(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its token is checked once; it has no subscription before Compute's number is compared."""
+    monkeypatch.setattr(worker_admission, "UNLISTED_S", 0.001)
+    young = replace(VM, instance_id="", zone="")
+    async with desk.running():
+        for _ in range(3):
+            assert desk.take(on=young)
+            await desk.back.get()
+            assert not desk.believes()
+            assert desk.outside.made == []
+        assert desk.take(on=VM)
+        await desk.back.get()
+    assert desk.believes()
+    assert desk.outside.made == [NAMES.control_subscription("vm-1", "n1")]
+    assert desk.outside.asked == 1
+
+
+async def test_another_instance_than_compute_lists_is_refused(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It spoke before the VM was listed, and the VM is another one."""
+    monkeypatch.setattr(worker_admission, "UNLISTED_S", 0.001)
+    async with desk.running():
+        desk.take(on=replace(VM, instance_id=""))
+        await desk.back.get()
+        other = replace(VM, instance_id="8")
+        desk.take(on=other)
+        await desk.back.get()
+    assert desk.checks.check(other, introduced()) is None
+    assert desk.outside.made == []
+    assert desk.counted == ["other_instance"]
 
 
 async def test_a_worker_of_an_unknown_cluster_does_not_stay(desk: Desk) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import pytest
 
+from core.access import EVERY_TENANT, Tenants, only_tenant
 from core.errors import BadInput, StoreDown
 from core.job_fields import JobSpec
 from core.tenants import Holding, Tenant, TenantRow, Usage
@@ -73,16 +74,16 @@ async def test_a_stack_whose_jobs_have_one_user_takes_one_tenant() -> None:
     store = Slow()
     store.answer.set()
     door = TenantAccess(store, live(single_tenant=True), Clock())
-    assert (await door.terms("default")).tenant_id == "default"
+    assert (await door.terms("default", EVERY_TENANT)).tenant_id == "default"
     with pytest.raises(BadInput, match="one Unix user"):
-        await door.terms("vision")
+        await door.terms("vision", EVERY_TENANT)
 
 
 async def test_strict_door_does_not_refuse_whom_it_has_not_asked_about() -> None:
     """A tenant that was set up is known to the second comer, too."""
     store = Slow()
     door = TenantAccess(store, live(create_tenants=False), Clock())
-    coming = [asyncio.create_task(door.terms("team")) for _ in range(2)]
+    coming = [asyncio.create_task(door.terms("team", EVERY_TENANT)) for _ in range(2)]
     await asyncio.sleep(0)  # each of them runs until it has to wait
     assert store.asked == 2
     store.answer.set()
@@ -94,11 +95,23 @@ async def test_a_tenant_that_was_set_up_a_moment_ago_may_submit() -> None:
     store = Slow()
     store.answer.set()
     door = TenantAccess(store, live(create_tenants=False), Clock())
-    await door.terms("team")
+    await door.terms("team", EVERY_TENANT)
     store.named = "later"
-    assert not (await door.terms("later")).new
+    assert not (await door.terms("later", EVERY_TENANT)).new
     with pytest.raises(BadInput, match="nearest: later"):
-        await door.terms("latr")
+        await door.terms("latr", EVERY_TENANT)
+
+
+@pytest.mark.parametrize("visible", [only_tenant("latr"), Tenants()])
+async def test_no_name_is_told_of_a_tenant_that_the_caller_may_not_see(visible: Tenants) -> None:
+    """The tenant of a grant that was never set up, or was deleted."""
+    store = Slow()
+    store.answer.set()
+    store.named = "later"
+    door = TenantAccess(store, live(create_tenants=False), Clock())
+    with pytest.raises(BadInput) as refused:
+        await door.terms("latr", visible)
+    assert "later" not in str(refused.value)
 
 
 async def test_many_that_name_a_tenant_that_there_is_not_share_a_reading() -> None:
@@ -106,9 +119,9 @@ async def test_many_that_name_a_tenant_that_there_is_not_share_a_reading() -> No
     store = Slow()
     store.answer.set()
     door = TenantAccess(store, live(create_tenants=False), Clock())
-    await door.terms("team")
+    await door.terms("team", EVERY_TENANT)
     store.answer.clear()
-    coming = [asyncio.create_task(door.terms("ghost")) for _ in range(50)]
+    coming = [asyncio.create_task(door.terms("ghost", EVERY_TENANT)) for _ in range(50)]
     await asyncio.sleep(0)  # each of them runs until it has to wait
     store.answer.set()
     refused = await asyncio.gather(*coming, return_exceptions=True)
@@ -154,4 +167,4 @@ async def test_a_deleted_tenant_is_unknown() -> None:
     store.gone = True
     door = TenantAccess(store, live(create_tenants=False), Clock())
     with pytest.raises(BadInput, match="tenant_id"):
-        await door.terms("team")
+        await door.terms("team", EVERY_TENANT)

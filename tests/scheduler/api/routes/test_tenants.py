@@ -16,6 +16,7 @@ from core.tenants import Consent, Quota, Tenant
 from scheduler.queue.guaranteed_start import bound_s
 from scheduler.submission.submit import Expected, SubmissionPorts, Submissions
 from scheduler.submission.tenant_access import TenantAccess, span
+from tests.access import known
 from tests.scheduler.api.fakes import NOW, RULES, TO_RUNNING, House, HouseSettings
 
 PATH = "/api/v1/tenants"
@@ -65,6 +66,18 @@ async def test_every_fault_is_named(house: House) -> None:
     }
     assert gone.status_code == 404
     assert list(house.tables.tenants) == ["default"]
+
+
+async def test_not_found_names_no_tenant_that_the_caller_may_not_see() -> None:
+    """The tenant of its grant was never set up: others that sound like it are not told of."""
+    key, row = known("viewer000000", ("visoin", "viewer"))
+    house = House(keys=(row,))
+    house.put_tenant(Tenant("vision"))
+    async with house.client(key) as client:
+        gone = await client.get(f"{PATH}/visoin")
+        other = await client.get(f"{PATH}/vision")
+    assert (gone.status_code, other.status_code) == (404, 404)
+    assert "vision" not in gone.json()["message"]
 
 
 async def test_gpu_types_that_no_cluster_has_are_refused(house: House) -> None:
