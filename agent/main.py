@@ -46,7 +46,9 @@ from agent.metadata import (
 )
 from agent.proofs import WorkerProofs
 from agent.runner import JobRunner
+from agent.runtimes import SHIM_SERVER
 from agent.sandbox.isolation import Isolation, find_isolation
+from agent.shims import Shims
 from agent.state_machine import SPOT_OFF_GRACE_S, AgentMachine
 from core.clock import SystemClock
 from core.errors import BadInput, BusDown, Fault, ZenError
@@ -97,6 +99,7 @@ class Agent:
     journal: JsonLog
     runtime: Runtime
     isolation: Isolation
+    shims: Shims
 
     async def run(self, vm_dir: Path) -> Exit:
         """Subscribe, say READY, work until told to go."""
@@ -104,10 +107,11 @@ class Agent:
             vm_dir,
             self.store,
             self.driver.post,
-            self.journal,
+            self.shims,
             isolation=self.isolation,
             runtime=self.runtime,
         )
+        self.shims.open()
         await self._clean_up()
         self._watch_signals()
         if (fd := os.environ.get("ZEN_PARENT_FD")) is not None:
@@ -322,6 +326,7 @@ async def run_agent(journal: JsonLog, clock: SystemClock) -> Exit:
             token=metadata.token,
         ),
         isolation=isolation,
+        shims=Shims(journal, clock, SHIM_SERVER),
     )
     return await agent.run(vm_dir)
 

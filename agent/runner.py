@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,12 +16,12 @@ from agent.containers.spec import Runtime
 from agent.environment import INSIDE, AttemptDirectories, places_for, write_size
 from agent.events import Exited, Input, Progressed, Signal, Started, StartFailed
 from agent.held_directory import HeldDirectory
-from agent.json_log import JsonLog
-from agent.logs import CHUNK, carry_log
+from agent.logs import carry_log
 from agent.meta_file import MetaFile
 from agent.outputs import OutputDirectory, judge, store_outputs
 from agent.runtimes import CannotStart, Containers, JobRuntime, Processes
 from agent.sandbox.isolation import INSIDE_JOB, Isolation
+from agent.shims import ShimLink, Shims
 from agent.status_file import StatusTail
 from core.errors import ZenError
 from core.messages import Size, StartJob
@@ -47,7 +46,7 @@ class _Kept:
     kind: JobRuntime
     orders: list[bytes] = field(default_factory=list)
     """Signals that came before the shim did."""
-    to_shim: asyncio.StreamWriter | None = None
+    shim: ShimLink | None = None
     pid: int = 0
     """The job's first process, which leads its process group; 0 for a container."""
     task: asyncio.Task[None] | None = None
@@ -67,13 +66,14 @@ class JobRunner:
         vm_dir: Path,
         store: FileStore,
         post: Callable[[Input], None],
-        journal: JsonLog,
+        shims: Shims,
         *,
         isolation: Isolation | None = None,
         environment: Mapping[str, str] | None = None,
         runtime: Runtime,
     ) -> None:
-        self._vm_dir, self._store, self._post, self._journal = vm_dir, store, post, journal
+        self._vm_dir, self._store, self._post = vm_dir, store, post
+        self._shims, self._journal = shims, shims.journal
         self._isolation = isolation or Isolation()
         self._sandbox = self._isolation.rules
         ours = os.environ if environment is None else environment
@@ -123,12 +123,13 @@ class JobRunner:
         """Closing the sockets is what kills: a shim whose agent is gone ends its job."""
         tasks = [kept.task for kept in self._jobs.values() if kept.task is not None]
         for kept in self._jobs.values():
-            if kept.to_shim is not None:
-                kept.to_shim.close()
+            if kept.shim is not None:
+                kept.shim.hang_up()
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=CLOSE_WAIT_S)
             for task in late:
                 task.cancel()
+        self._shims.close()
 
     async def _run(self, kept: _Kept) -> None:
         lease_id = kept.order.lease_id
@@ -154,27 +155,25 @@ class JobRunner:
             return StartFailed(order.lease_id, 126, words)
         if order.size is not None:
             write_size(order, order.size, kept.places)
-        try:
-            brief = await kept.kind.brief(order, kept.places)
-        except CannotStart as error:
-            return StartFailed(order.lease_id, error.exit_code, error.reason)
-        kept.base = HeldDirectory.of(kept.places.base)
-        mine, log_fd, process = _spawn(kept.kind.shim)
-        output = await _pipe_reader(log_fd)
-        reader, writer = await asyncio.open_connection(sock=mine)
-        log = asyncio.create_task(self._carry(order, output))
-        try:
-            await kept.kind.adopt(order, process.pid)
-            writer.write(json.dumps({**brief, "until": self._until}).encode() + b"\n")
-            writer.writelines(kept.orders)
-            kept.to_shim = writer
-            ended = await self._follow(kept, reader)
-            await asyncio.wait([log], timeout=LOG_WAIT_S)
-            return ended
-        finally:
-            log.cancel()
-            writer.close()
-            await asyncio.to_thread(process.wait)
+        # The shim starts while its order is made.
+        async with self._shims.link(kept.kind.shim) as shim:
+            try:
+                brief = await kept.kind.brief(order, kept.places)
+            except CannotStart as error:
+                return StartFailed(order.lease_id, error.exit_code, error.reason)
+            kept.base = HeldDirectory.of(kept.places.base)
+            if (pid := await shim.begun()) is not None:
+                await kept.kind.adopt(order, pid)
+            log = asyncio.create_task(self._carry(order, shim.output))
+            try:
+                first = json.dumps({**brief, "until": self._until}).encode()
+                shim.tell(first + b"\n", *kept.orders)
+                kept.shim = shim
+                ended = await self._follow(kept, shim)
+                await asyncio.wait([log], timeout=LOG_WAIT_S)
+                return ended
+            finally:
+                log.cancel()
 
     async def _save(self, kept: _Kept, ended: Exited) -> Exited:
         """Its outputs first: a client that hears of the end can fetch them. What a job leaves that
@@ -213,12 +212,12 @@ class JobRunner:
         path = self._log_path(order)
         await carry_log(output, self._store, path, self._sandbox.log_max, self._journal)
 
-    async def _follow(self, kept: _Kept, reader: asyncio.StreamReader) -> Input:
+    async def _follow(self, kept: _Kept, shim: ShimLink) -> Input:
         lease_id = kept.order.lease_id
-        first = await _words(reader)
+        first = await shim.words()
         if "pid" in first:
             kept.pid = int(str(first["pid"]))
-            first = await _words(reader)
+            first = await shim.words()
         if "failed" in first:
             return kept.kind.not_started(kept.order, first)
         if "signal" in first or "lost" in first:
@@ -232,7 +231,7 @@ class JobRunner:
             asyncio.create_task(self._follow_status(lease_id, tail)),
             asyncio.create_task(meta.follow()),
         ]
-        last = await _words(reader)
+        last = await shim.words()
         for task in following:
             task.cancel()
         self._look(lease_id, tail)
@@ -259,50 +258,11 @@ def _remove(directory: Path) -> None:
         subprocess.run(["rm", "-rf", "--", str(directory)], check=False, stderr=subprocess.DEVNULL)
 
 
-def _spawn(shim: tuple[str, ...]) -> tuple[socket.socket, int, subprocess.Popen[bytes]]:
-    """Our end of its socket, the end of its job's output, and the shim itself."""
-    mine, theirs = socket.socketpair()
-    log_out, log_in = os.pipe()
-    words = [str(theirs.fileno()), str(log_in), str(os.getpid())]
-    try:
-        # Popen and not asyncio's: that one needs a thread per child, and the socket already
-        # tells us when the shim ends.
-        process = subprocess.Popen(
-            [*shim, *words], stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(), log_in)
-        )
-    except OSError:
-        mine.close()
-        os.close(log_out)
-        raise
-    finally:
-        theirs.close()
-        os.close(log_in)
-    return mine, log_out, process
-
-
 def _tell(kept: _Kept, line: bytes) -> None:
-    if kept.to_shim is None:
+    if kept.shim is None:
         kept.orders.append(line)
-    elif not kept.to_shim.is_closing():
-        kept.to_shim.write(line)
-
-
-async def _pipe_reader(fd: int) -> asyncio.StreamReader:
-    reader = asyncio.StreamReader(limit=CHUNK)
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", 0)
-    )
-    return reader
-
-
-async def _words(reader: asyncio.StreamReader) -> Mapping[str, object]:
-    """The shim's next line; empty if it is gone."""
-    try:
-        line = await reader.readline()
-    except ConnectionError:
-        return {}
-    found = json.loads(line) if line.endswith(b"\n") else {}
-    return found if isinstance(found, dict) else {}
+    else:
+        kept.shim.tell(line)
 
 
 _SHELL_SAYS: Mapping[int, str] = {

@@ -19,6 +19,7 @@ from agent.events import StartFailed
 from agent.sandbox.cgroups import Group
 from agent.sandbox.isolation import Isolation
 from agent.sandbox.memory import out_of_memory
+from agent.shims import ShimProgram
 from core.messages import StartJob
 
 _HERE = Path(__file__).parent
@@ -30,6 +31,9 @@ def _program(module: str) -> tuple[str, ...]:
     script would be compiled at every start."""
     lines = ("import sys", f"sys.path.insert(0, {str(_HERE.parent)!r})")
     return (*_SHIM, "-c", "\n".join((*lines, f"from {module} import main", "main()")))
+
+
+SHIM_SERVER = _program("agent.shim_server")
 
 
 class CannotStart(Exception):
@@ -44,7 +48,7 @@ class JobRuntime(Protocol):
     """One way to run a job."""
 
     @property
-    def shim(self) -> tuple[str, ...]:
+    def shim(self) -> ShimProgram:
         """The program that keeps it."""
         ...
 
@@ -72,7 +76,7 @@ class JobRuntime(Protocol):
 class Processes:
     """As it always was: a process group below a shim."""
 
-    shim = _program("agent.shim")
+    shim = ShimProgram(_program("agent.shim"), by_server=True)
 
     def __init__(self, environment: Mapping[str, str], isolation: Isolation) -> None:
         self._environment, self._isolation = environment, isolation
@@ -144,7 +148,7 @@ class Processes:
 class Containers:
     """Through the Docker API."""
 
-    shim = _program("agent.containers.shim")
+    shim = ShimProgram(_program("agent.containers.shim"), by_server=False)
 
     def __init__(self, runtime: Runtime, isolation: Isolation) -> None:
         self._runtime, self._isolation = runtime, isolation

@@ -1,11 +1,12 @@
 """Keeps one job: starts it, passes signals on, and leaves nothing of it behind.
 
-Runs with the words SOCKET_FD LOG_FD PARENT_PID, standard library only. The agent sends one JSON
-line (argv, env, cwd, box, leave, memory_max, until), then signal names, one per line; the shim
-answers with JSON lines: {"pid": n}, then {"started": true} or {"failed": errno, "what": …}, then
-{"exit": n} or {"signal": n}. End of file on the socket means that the agent is dead, even by
-SIGKILL: the job dies at once. The command runs only after its pid is told: if the shim is killed,
-the agent knows which process group to end, or there is none.
+Runs with the words SOCKET_FD LOG_FD PARENT_PID, or forked by the shim server; standard library
+only. The shim says {"shim": its pid}. The agent sends one JSON line (argv, env, cwd, box, leave,
+memory_max, until), then signal names, one per line; the shim answers with JSON lines: {"pid": n},
+then {"started": true} or {"failed": errno, "what": …}, then {"exit": n} or {"signal": n}. End of
+file on the socket means that the agent is dead, even by SIGKILL: the job dies at once. The command
+runs only after its pid is told: if the shim is killed, the agent knows which process group to end,
+or there is none.
 
 `until`, renewed by lines `UNTIL seconds` on the monotonic clock, is how long the job may compute
 without a word: the agent moves it with each heartbeat that the bus confirms. Past it the shim
@@ -92,16 +93,17 @@ def send_signal(pid: int, number: int) -> None:
         return  # already gone, or a set-user-id program that we may not touch
 
 
-def reap() -> dict[int, int]:
-    """Wait statuses of all children that have ended."""
+def reap() -> tuple[dict[int, int], bool]:
+    """Wait statuses of all children that have ended, and whether there are others. A subreaper
+    without children has no descendants: orphans would be its children."""
     ended: dict[int, int] = {}
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return ended
+            return ended, False
         if pid == 0:
-            return ended
+            return ended, True
         ended[pid] = status
 
 
@@ -110,14 +112,14 @@ def kill_all() -> None:
     may not die."""
     pause_s = 0.001
     for _ in range(KILL_ROUNDS):
-        left = descendants()
+        _, others = reap()
+        left = descendants() if others else []
         if not left:
             break
         for pid in left:
             send_signal(pid, signal.SIGKILL)
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, KILL_PAUSE_MAX_S)
-        reap()
 
 
 class Shim:
@@ -150,6 +152,7 @@ class Shim:
         self.told_to_die = True
 
     def run(self) -> None:
+        self._say({"shim": os.getpid()})
         line = self._line()
         if line is None:
             return
@@ -265,7 +268,7 @@ class ProcessShim(Shim):
     def _ended(self) -> dict[str, object] | None:
         if self.memory.is_over(descendants):
             self._pass_on(signal.SIGKILL)
-        ended = reap()
+        ended, _ = reap()
         if self.job not in ended:
             return None
         kill_all()
@@ -362,6 +365,14 @@ def keep(heir: type[Shim], words: list[str]) -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() == parent:
         shim.run()
+
+
+def keep_forked(heir: type[Shim], socket_fd: int, log_fd: int) -> None:
+    """The life of a shim that the shim server forked: only its socket says that the agent died, so
+    that it outlives the server."""
+    shim = heir(socket_fd, log_fd)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    shim.run()
 
 
 def main() -> None:

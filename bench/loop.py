@@ -45,8 +45,10 @@ def cpu_times(stack: LocalStack) -> dict[str, float]:
     parts["postgres"] = [postgres, *postgres.children(recursive=True)]
     parts["agents"] = stack.agents()
     spent = {name: sum(map(_cpu, processes)) for name, processes in parts.items()}
-    ended = [agent.cpu_times() for agent in parts["agents"]]
-    spent["jobs and their shims"] = sum(t.children_user + t.children_system for t in ended)
+    servers = [child for agent in parts["agents"] for child in agent.children()]
+    ended = [process.cpu_times() for process in (*parts["agents"], *servers)]
+    waited = sum(times.children_user + times.children_system for times in ended)
+    spent["jobs and their shims"] = waited + sum(map(_cpu, servers))
     return spent
 
 

@@ -11,7 +11,9 @@ from agent.containers.spec import Runtime
 from agent.events import Exited, Input, StartFailed
 from agent.json_log import JsonLog
 from agent.runner import JobRunner
+from agent.runtimes import SHIM_SERVER
 from agent.sandbox.isolation import Isolation
+from agent.shims import Shims
 from core.clock import SystemClock
 from core.containers import ContainerRules
 from core.job_fields import WorkerSpec
@@ -38,6 +40,7 @@ class RunnerRig:
         image: str | None = None,
         store: FileStore | None = None,
         rules: ContainerRules | None = None,
+        shim_server: tuple[str, ...] = SHIM_SERVER,
     ) -> None:
         self.root, self.image = root, image
         self.store = store or LocalStore(root / "store")
@@ -48,11 +51,12 @@ class RunnerRig:
         self.runtime = Runtime(
             self.environ, "vm", rules or ContainerRules(), real_gpus=False, token=no_token
         )
+        self.shims = Shims(JsonLog(SystemClock()), server=shim_server)
         self.runner = JobRunner(
             root / "vm",
             self.store,
             self.posted.put_nowait,
-            JsonLog(SystemClock()),
+            self.shims,
             isolation=isolation or Isolation(sandbox or SandboxRules()),
             environment=self.environ,
             runtime=self.runtime,

@@ -150,7 +150,7 @@ async def test_freezes_when_nobody_renews_it(rig: RunnerRig) -> None:
 def job_shims() -> list[psutil.Process]:
     """Those of jobs: the database of other tests has a shim too."""
     found = []
-    for child in psutil.Process().children():
+    for child in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             words = child.cmdline()
             if any("agent" in word and "shim" in word for word in words):

@@ -11,6 +11,7 @@ import pytest
 
 from agent.events import Exited
 from agent.runtimes import Processes
+from agent.shims import ShimProgram
 from tests.agent.runner_rig import RunnerRig
 from tests.agent.vm import gone, until
 
@@ -43,7 +44,8 @@ async def rig(tmp_path: Path) -> AsyncIterator[RunnerRig]:
 def use_shim(patch: pytest.MonkeyPatch, word: str, before: str = "pass") -> None:
     """One that is killed instead of saying the word."""
     script = SHIM.format(root=str(ROOT), word=word, before=before)
-    patch.setattr(Processes, "shim", (sys.executable, "-I", "-S", "-c", script))
+    program = (sys.executable, "-I", "-S", "-c", script)
+    patch.setattr(Processes, "shim", ShimProgram(program, by_server=False))
 
 
 async def test_killed_before_started_is_told(

@@ -25,6 +25,7 @@ from agent.containers.spec import (
 from agent.environment import places_for
 from agent.events import Exited, Signal, Started, StartFailed
 from agent.runtimes import Containers
+from agent.shims import ShimProgram
 from core.containers import ContainerRules, are_mounts, rules_of
 from stores.local import LocalStore
 from tests.agent.fake_docker import FakeDocker
@@ -106,8 +107,9 @@ async def test_end_that_is_never_known(
 ) -> None:
     """Without an exit code it is a loss, with its reason: neither a success nor the job's fault."""
     impatient = "import agent.containers.shim as k\nk.UNSURE_MAX_S = 0.1\n"
-    *words, program = Containers.shim
-    monkeypatch.setattr(Containers, "shim", (*words, _before_main(program, impatient)))
+    *words, script = Containers.shim.words
+    program = ShimProgram((*words, _before_main(script, impatient)), by_server=False)
+    monkeypatch.setattr(Containers, "shim", program)
     docker.unsure = 1_000_000
     rig = RunnerRig(tmp_path, docker=docker.address, image="here")
     rig.start("true")
@@ -116,8 +118,8 @@ async def test_end_that_is_never_known(
     assert not docker.exists
 
 
-def _before_main(program: str, words: str) -> str:
-    head, mark, tail = program.partition("from agent.containers.shim")
+def _before_main(script: str, words: str) -> str:
+    head, mark, tail = script.partition("from agent.containers.shim")
     assert mark
     return f"{head}{words}{mark}{tail}"
 

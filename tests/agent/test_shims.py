@@ -1,0 +1,87 @@
+"""Shims by the server, and without it: a server that is killed or hangs costs no job."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agent import shims
+from agent.events import Signal, Started
+from tests.agent.runner_rig import RunnerRig
+from tests.agent.vm import gone, until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RunnerRig]:
+    monkeypatch.setattr(shims, "SERVER_AGAIN_S", 0.0)
+    rig = RunnerRig(tmp_path)
+    yield rig
+    await rig.runner.close()
+
+
+async def run_there(rig: RunnerRig, lease_id: str) -> int | None:
+    """A job that ends well; the parent of its shim."""
+    rig.start("cut -d' ' -f4 /proc/$PPID/stat", lease_id=lease_id, attempt=int(lease_id))
+    assert (await rig.end()).exit_code == 0
+    return int(await rig.log(int(lease_id)))
+
+
+def server_of(rig: RunnerRig) -> int:
+    assert rig.shims.server is not None
+    return rig.shims.server.pid
+
+
+async def test_killed_server(rig: RunnerRig) -> None:
+    """A running job goes on, the next one starts, the one after it by another server."""
+    rig.start("exec sleep 1000", lease_id="0", attempt=9)
+    assert isinstance(await rig.next(), Started)
+    first = server_of(rig)
+    psutil.Process(first).kill()
+    assert await run_there(rig, "1") == psutil.Process().pid
+    assert await run_there(rig, "2") == server_of(rig) != first
+    rig.runner.signal("0", Signal.TERM)
+    assert (await rig.end()).reason == "killed by SIGTERM"
+
+
+async def test_server_that_hangs(rig: RunnerRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job starts without it, and the server is ended: a shim that it would fork later has
+    nobody to speak to."""
+    assert await run_there(rig, "1") == server_of(rig)
+    hung = server_of(rig)
+    psutil.Process(hung).suspend()
+    monkeypatch.setattr(shims, "SERVER_WAIT_S", 0.2)
+    assert await run_there(rig, "2") == psutil.Process().pid
+    await until(lambda: gone(hung), "the server that hung is dead")
+
+
+async def test_server_that_cannot_start(tmp_path: Path) -> None:
+    """Jobs run without it."""
+    for command in (("/nowhere/python",), (sys.executable, "-c", "raise SystemExit(1)")):
+        rig = RunnerRig(tmp_path / command[0].strip("/"), shim_server=command)
+        assert await run_there(rig, "1") == psutil.Process().pid
+        await rig.runner.close()
+
+
+async def test_server_goes_with_the_runner(rig: RunnerRig) -> None:
+    """Nothing is left when the runner closes, neither the server nor a job that runs."""
+    rig.start("echo $$; exec sleep 1000")
+    assert isinstance(await rig.next(), Started)
+    await rig.said("\n")
+    job, server = int(await rig.log()), server_of(rig)
+    await rig.runner.close()
+    assert gone(job)
+    assert gone(server)
+
+
+async def test_forked_job_has_no_files_of_the_server(rig: RunnerRig) -> None:
+    """The second job finds its three standard files alone, as the first one did."""
+    for lease_id in ("1", "2"):
+        rig.start("ls /proc/$$/fd", lease_id=lease_id, attempt=int(lease_id))
+        assert (await rig.end()).exit_code == 0
+        assert (await rig.log(int(lease_id))).split() == ["0", "1", "2"]
