@@ -26,6 +26,9 @@ REMEMBER_S = 10.0
 FAILURES_MAX = 20
 """Wrong credentials of one address within FAILURES_S; further wrong ones are told to wait."""
 FAILURES_S = 60.0
+LOOKUPS_MAX = 3
+"""Questions to the database at a time about keys, or sessions, that are not known here: a flood of
+wrong ones leaves connections to everybody else."""
 ADDRESSES_MAX = 10_000
 TOKEN_DOTS = 2
 """header.claims.signature; a key has none."""
@@ -96,6 +99,7 @@ class Authenticator:
         self._cache: OrderedDict[str, _Cached] = OrderedDict()
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._used: set[str] = set()
+        self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
 
     async def principal(self, given: Credentials, address: str) -> Principal:
         """Who sent these from this address; Unauthenticated says what to send."""
@@ -174,7 +178,8 @@ class Authenticator:
         if found is not None and now - found.read_at < fresh_s:
             return found
         try:
-            known = await self._store.key(key_id)
+            async with self._lookups:
+                known = await self._store.key(key_id)
         except StoreDown:
             if found is not None and now - found.read_at < STALE_S:
                 return found

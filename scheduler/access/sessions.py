@@ -16,7 +16,7 @@ from core.identity import Person
 from core.ports import Clock, Ids
 from core.recent import Recent
 from core.sessions import BrowserSession, SessionStore, cookie_text, parse_cookie
-from scheduler.access.authenticator import FRESH_S, KNOWN_MAX, STALE_S, Unauthenticated
+from scheduler.access.authenticator import FRESH_S, KNOWN_MAX, LOOKUPS_MAX, STALE_S, Unauthenticated
 
 REMEMBER_S = 10.0
 AGAIN = "sign in again"
@@ -40,6 +40,7 @@ class BrowserSessions:
         self._ids = ids
         self._cache: Recent[_CachedSession] = Recent(KNOWN_MAX)
         self._seen: set[str] = set()
+        self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
 
     async def open(self, principal: Principal, actor: Actor, by: Person | bytes) -> str:
         """The cookie of a new session. `by`: the person whom an issuer vouched for, or the hash of
@@ -92,7 +93,8 @@ class BrowserSessions:
         if known is not None and now - known.read_at < FRESH_S:
             return known.session
         try:
-            found = await self.store.session(session_id)
+            async with self._lookups:
+                found = await self.store.session(session_id)
         except StoreDown:
             if known is not None and now - known.read_at < STALE_S:
                 return known.session

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from datetime import timedelta
 
 import pytest
 
-from core.access_store import NewSecret
+from core.access_store import KnownKey, NewSecret
 from core.api_keys import key_text, parse_key
 from core.errors import StoreDown, TooManyRequests
 from scheduler.access.authenticator import (
     FAILURES_MAX,
     FAILURES_S,
     FRESH_S,
+    LOOKUPS_MAX,
     STALE_S,
     Authenticator,
     Credentials,
@@ -127,3 +129,26 @@ async def test_guesses_are_told_to_wait_and_keys_open() -> None:
     door.later(FAILURES_S)
     with pytest.raises(Unauthenticated):
         await door.open(of("zen_guess"))
+
+
+async def test_a_flood_of_unknown_keys_asks_the_database_a_few_at_a_time() -> None:
+    """And a key that was just used opens meanwhile."""
+    door = Door()
+    await door.open(of(KEY))
+    asked, answer, ask = 0, asyncio.Event(), door.store.key
+
+    async def slow(key_id: str) -> KnownKey | None:
+        nonlocal asked
+        asked += 1
+        await answer.wait()
+        return await ask(key_id)
+
+    door.store.key = slow  # type: ignore[method-assign]
+    keys = [key_text(f"guess{n:07}", bytes(32)) for n in range(50)]
+    flood = asyncio.gather(*(door.open(of(key)) for key in keys), return_exceptions=True)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert asked == LOOKUPS_MAX
+    assert await door.open(of(KEY)) == "key:ada000000000"
+    answer.set()
+    assert len(await flood) == asked == len(keys)
