@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import uvicorn
+import uvloop
 
 from core.changes import NewJob
 from core.clock import SystemClock
@@ -74,4 +75,5 @@ async def serve(database_url: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1]))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(sys.argv[1]))

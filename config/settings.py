@@ -164,11 +164,16 @@ class Settings:
     """Tenant → the projects whose secrets its jobs may use; one that is not named may use none."""
     version: int = 0
     """Of the configuration in the database; 0: as the process was started."""
+    _named: dict[str, ClusterSpec] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     @property
     def by_name(self) -> Mapping[str, ClusterSpec]:
         """The clusters by name."""
-        return {cluster.name: cluster for cluster in self.clusters}
+        if not self._named:
+            self._named.update((cluster.name, cluster) for cluster in self.clusters)
+        return self._named
 
     def cluster(self, name: str) -> ClusterSpec:
         """The cluster by name, or NotFound with the nearest names."""

@@ -15,6 +15,8 @@ from enum import StrEnum
 
 from core.job_fields import JobSpec
 
+# Made once: json.dumps makes a new one in each call with options.
+_hashed_text = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 FIRST = bytes(32)
 """What the first link follows."""
 
@@ -108,8 +110,7 @@ def link_hash(previous: bytes, number: int, row: AuditRow) -> bytes:
         *(entry.action, entry.target, entry.tenant_id, entry.outcome),
         sorted(entry.detail.items()),
     ]
-    text = json.dumps(words, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(previous + text.encode()).digest()
+    return hashlib.sha256(previous + _hashed_text(words).encode()).digest()
 
 
 def links_for(rows: Iterable[AuditRow], head: AuditLink | None) -> list[tuple[int, AuditLink]]:

@@ -58,21 +58,42 @@ def new_job(
 ) -> Job:
     """A job as it is right after submission. `due`: its place in the queue, by default that of a
     job of which nothing is known; `blocked`: the hold that it waits behind."""
+    due = due or due_at(now, spec, 0.0, QueuePolicy(), None)
+    return begin_job(uid, spec, JobStart(cluster, now, due, blocked), gang)
+
+
+@dataclass(frozen=True, slots=True)
+class JobStart:
+    """What the jobs of one submission have in common beside their spec."""
+
+    cluster: str
+    submitted_at: datetime
+    due: datetime
+    blocked: str | None = None
+    reason: str = ""
+    starts_by: datetime | None = None
+
+
+def begin_job(uid: str, spec: JobSpec, start: JobStart, gang: Membership | None = None) -> Job:
+    """One job of a submission, as it is right afterwards."""
+    now = start.submitted_at
     spare = gang is not None and gang.rank >= spec.least
-    wait_max_s = BLOCKED_MAX_S if blocked or spare else spec.queue_timeout_s
+    wait_max_s = BLOCKED_MAX_S if start.blocked or spare else spec.queue_timeout_s
     return Job(
         uid=uid,
         spec=spec,
-        cluster=cluster,
+        cluster=start.cluster,
         status=S.QUEUED,
         version=1,
         submitted_at=now,
         status_since=now,
         queued_since=now,
         deadline_at=now + timedelta(seconds=wait_max_s),
-        blocked=None if spare else blocked,
+        reason=start.reason,
+        due_at=start.due,
+        blocked=None if spare else start.blocked,
         gang=gang,
-        due_at=due or due_at(now, spec, 0.0, QueuePolicy(), None),
+        starts_by=start.starts_by,
     )
 
 

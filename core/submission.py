@@ -24,47 +24,74 @@ ARRAY_LABELS_BYTES_MAX = 4_000_000
 """Of all jobs of an array together."""
 
 
+Values = dict[str, Any]
+"""Attributes of JobSpec that a submission sets; the others stand at their defaults."""
+
+
 def parse_submission(data: object, timers: Timers, fresh_id: str) -> JobSpec:
     """The submission as a JobSpec, or BadInput with every fault. `fresh_id` is the job id of a
     caller who brings none."""
+    return JobSpec(**read_submission(data, timers, fresh_id))
+
+
+def read_submission(data: object, timers: Timers, fresh_id: str) -> Values:
+    """The same before a JobSpec is made of it: who submits still has to be filled in."""
     if not isinstance(data, Mapping):
         raise BadInput([Fault("body", shown(data), "a JSON object with the fields of a job")])
-    faults = [_unknown(key) for key in data if key not in FIELDS]
-    for name, field in FIELDS.items():
-        if name in data and field.kind and (expected := field.kind.check(data[name])) is not None:
-            got = "something else" if field.kind.private else shown(data[name])
-            faults.append(Fault(name, got, expected))
-    faults += _relations(data)
+    faults = _faults_by_field(data) + _relations(data)
     if faults:
         raise BadInput(faults)
     return _build(data, timers, fresh_id)
 
 
+def _faults_by_field(data: Mapping[object, object]) -> list[Fault]:
+    """Unknown fields first, then wrong values in the order of the table."""
+    unknown_fields: list[Fault] = []
+    wrong: dict[str, Fault] = {}
+    for name, value in data.items():
+        if (field := FIELDS.get(name)) is None:  # type: ignore[call-overload]  # any key may come
+            unknown_fields.append(_unknown(name))
+        elif field.kind and (expected := field.kind.check(value)) is not None:
+            got = "something else" if field.kind.private else shown(value)
+            wrong[field.name] = Fault(field.name, got, expected)
+    if not wrong:
+        return unknown_fields
+    return unknown_fields + [wrong[name] for name in FIELDS if name in wrong]
+
+
 def content_hash(spec: JobSpec) -> str:
     """Tells a repeat of a submission from another one under the same id."""
-    words = {
-        field.attribute: value
-        for field in SPEC_FIELDS
-        if (value := getattr(spec, field.attribute)) != field.default or field.attribute in _FIRST
+    return hash_of_values({name: getattr(spec, name) for name in _DEFAULTS})
+
+
+def hash_of_values(values: Values) -> str:
+    """The content hash of the JobSpec with these values."""
+    words = _FIRST | {
+        name: value for name, value in values.items() if name in _FIRST or value != _DEFAULTS[name]
     }
-    text = json.dumps(words, sort_keys=True, default=_plain, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_hashed_text(words).encode()).hexdigest()
 
 
 # Fields of the first version are always part of the hash. A later one leaves it as it was while it
 # stands at its default: a submission that is repeated after an upgrade is still the same one.
-_FIRST = frozenset(
-    {
+_DEFAULTS = {field.attribute: field.default for field in SPEC_FIELDS}
+_FIRST: Values = {
+    name: _DEFAULTS[name]
+    for name in (
         *("job_id", "user_id", "tenant_id", "name", "labels", "priority", "keep_alive"),
         *("command", "shell", "environment", "workflow", "workflow_args", "cluster", "regions"),
         *("gpu_type", "gpu_count", "gpu_memory_mb", "cpu_cores", "memory_mb"),
         *("max_runtime_s", "queue_timeout_s", "stop_grace_s", "retries"),
-    }
-)
+    )
+}
 
 
 def _plain(value: object) -> object:
     return value.isoformat() if isinstance(value, datetime) else list(value)  # type: ignore[call-overload]
+
+
+# Made once: json.dumps makes a new one in each call with options.
+_hashed_text = json.JSONEncoder(sort_keys=True, default=_plain, separators=(",", ":")).encode
 
 
 def json_schema() -> dict[str, object]:
@@ -234,7 +261,7 @@ def _long_labels(data: Mapping[object, object]) -> list[Fault]:
     return [Fault("labels", f"{size} bytes", expected)]
 
 
-def _build(data: Mapping[str, object], timers: Timers, fresh_id: str) -> JobSpec:
+def _build(data: Mapping[str, object], timers: Timers, fresh_id: str) -> Values:
     """Every value has passed its check."""
     values: dict[str, Any] = {name: getattr(timers, name) for name in CONFIGURED}
     values["job_id"] = fresh_id
@@ -244,7 +271,7 @@ def _build(data: Mapping[str, object], timers: Timers, fresh_id: str) -> JobSpec
             values[field.attribute] = field.kind.read(value)
     if "gpu_count" not in values and values.get("cluster", "").startswith("0x"):
         values["gpu_count"] = 0
-    return JobSpec(**values | _folded(data))
+    return values | _folded(data)
 
 
 def _folded(data: Mapping[str, Any]) -> dict[str, object]:

@@ -9,6 +9,8 @@ import os
 import sys
 from pathlib import Path
 
+import uvloop
+
 from core.errors import ZenError
 from scheduler.api.services import Embedded
 from scheduler.app import announce, serve
@@ -25,7 +27,9 @@ def main() -> int:
     named = os.environ.get("ZEN_CONFIG")
     path = args.config or (Path(named) if named else None)
     try:
-        asyncio.run(_run(path, args.parent_fd))
+        # libuv's loop spends about a third less CPU on a request than Python's own.
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(path, args.parent_fd))
     except ZenError as error:
         print(f"zen: {error}", file=sys.stderr)
         return 1

@@ -149,7 +149,8 @@ class ProductQueue:
             self.tables.add_job(member, "")
         self._jobs[first] = job
         self._ahead += job.least
-        told = told_bound_s(self._first(job), cluster, self.longest_s, self._ahead)
+        aging_s = (due - now).total_seconds()
+        told = told_bound_s(aging_s, cluster, self.longest_s, self._ahead)
         self.bounds[job.index] = math.inf if told is None else told
 
     def _first(self, job: PoolJob) -> Job:

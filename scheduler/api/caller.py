@@ -12,6 +12,7 @@ from core.access import Principal, Right, Tenants, only_tenant
 from core.audit_log import Actor, AuditAction, AuditEntry
 from core.cost_report import CostQuestion, CostReport
 from core.errors import Ambiguous, BadInput, Fault, NotFound
+from core.groups import Owner
 from core.job import Job
 from core.job_fields import JobSpec
 from core.pages import Page
@@ -92,10 +93,10 @@ class ApiCaller:
             f"admin can give you the role member of tenant {spec.tenant_id}"
         )
 
-    def claim(self, spec: JobSpec) -> JobSpec:
-        """The submission as the caller's: whose user and whose tenant it is. NotAllowed if it names
-        others than the caller may submit for."""
-        return claimed(self.principal, spec)
+    def claim(self, named: Owner) -> Owner:
+        """The owner of a submission of the caller's that names this one. NotAllowed if the caller
+        may not submit for it."""
+        return claimed(self.principal, named)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import chain, islice
 
 from core.changes import AtomicBatch, Change, NewJob, NewSpec
@@ -14,7 +15,7 @@ from core.errors import StoreDown
 from core.groups import Wait
 from core.job import Job, JobEvent, Membership
 from core.job_fields import JobSpec
-from core.job_steps import entry_for, new_job
+from core.job_steps import JobStart, begin_job, entry_for
 from core.members import Member, SharedMember, count_of, member_spec, members_of
 from core.ports import Ids
 from scheduler.submission.cluster_selection import Choice
@@ -25,7 +26,7 @@ WAITING_MAX = 16
 """Long submissions that wait for their turn."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Agreed:
     """A submission that will be stored: what all of its jobs have in common."""
 
@@ -40,7 +41,7 @@ class Agreed:
     told_s: float | None = None
     """By when each job starts at the latest, from now on."""
 
-    @property
+    @cached_property
     def count(self) -> int:
         return count_of(self.spec)
 
@@ -49,6 +50,7 @@ class Agreed:
         """Whether it is written in parts."""
         return self.count > PART
 
+    @cached_property
     def first(self) -> Job:
         leader = Membership(self.uid, 0, self.spec.replicas)
         return self._job(self.uid, next(members_of(self.spec)), leader)
@@ -64,7 +66,10 @@ class Agreed:
         for number, member in enumerate(members_of(spec)):
             uid = self.uid if number == 0 else ids.uid(self.submitted_at)
             leader = uid if member.rank == 0 else leader
-            job = self._job(uid, member, Membership(leader, member.rank, spec.replicas))
+            if number == 0:
+                job = self.first
+            else:
+                job = self._job(uid, member, Membership(leader, member.rank, spec.replicas))
             told = {} if self.told_s is None else {"starvation_bound_s": self.told_s}
             entry = entry_for(None, job, JobEvent.SUBMITTED, cluster=job.cluster, **told)
             waits = self.waits if number == last else ()
@@ -78,20 +83,15 @@ class Agreed:
             yield part
 
     def _job(self, uid: str, member: Member, gang: Membership) -> Job:
-        spec, choice = member_spec(self.spec, member), self.choice
-        job = new_job(
-            uid,
-            spec,
-            choice.cluster,
-            self.submitted_at,
-            due=self.due,
-            blocked=self.uid if self.waits else None,
-            gang=gang if spec.replicas > 1 else None,
-        )
-        if self.told_s is None:
-            return replace(job, reason=choice.reason)
-        starts_by = self.submitted_at + timedelta(seconds=self.told_s)
-        return replace(job, reason=choice.reason, starts_by=starts_by)
+        spec = member_spec(self.spec, member)
+        return begin_job(uid, spec, self._start, gang if spec.replicas > 1 else None)
+
+    @cached_property
+    def _start(self) -> JobStart:
+        told_s, blocked = self.told_s, self.uid if self.waits else None
+        by = None if told_s is None else self.submitted_at + timedelta(seconds=told_s)
+        reason = self.choice.reason
+        return JobStart(self.choice.cluster, self.submitted_at, self.due, blocked, reason, by)
 
 
 class LongSubmissions:

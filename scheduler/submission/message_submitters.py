@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from core.access import Principal, Right, Tenants
 from core.audit_log import Actor
-from core.job_fields import JobSpec
+from core.groups import Owner
 from core.names import Names
 from core.submit_topics import TopicBinding, subscription_of
 from messaging.submissions import KEY, MessageKey
@@ -31,8 +31,8 @@ class MessageSubmitter:
     def tenants(self) -> Tenants:
         return self.principal.tenants(Right.JOBS_SUBMIT)
 
-    def claim(self, spec: JobSpec) -> JobSpec:
-        return claimed(self.principal, spec)
+    def claim(self, named: Owner) -> Owner:
+        return claimed(self.principal, named)
 
 
 @dataclass(frozen=True, slots=True)

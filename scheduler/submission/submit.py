@@ -20,25 +20,27 @@ from core.errors import (
     QuotaExceeded,
     ZenError,
 )
-from core.groups import After, GroupKey, Wait, dependency_words, parse_after, parse_array
+from core.groups import After, GroupKey, Owner, Wait, dependency_words, parse_after, parse_array
 from core.job import Job, JobKey
 from core.job_fields import JobSpec
-from core.members import first_job_id
+from core.members import count_of, first_job_id
 from core.ports import Clock, Ids
 from core.queueing import QueueRule, due_at
 from core.reasons import CommitRefusal
-from core.submission import content_hash, parse_submission, shown
+from core.submission import Values, hash_of_values, read_submission, shown
+from core.submit_topics import NOBODY
+from core.tenants import DEFAULT_TENANT
 from core.unified_job import in_manifest_words, is_manifest, native_of_manifest
-from scheduler.queue.blocked_clusters import KnownRegionBlocks, blocked_clusters
+from scheduler.queue.blocked_clusters import KnownRegionBlocks
 from scheduler.submission.cluster_selection import (
     Choice,
     ClusterCandidate,
     candidates,
-    choose_cluster,
     choose_for_later,
     standard_cluster,
 )
 from scheduler.submission.job_ids import key_job_id, readable_id
+from scheduler.submission.known_choices import KnownChoices
 from scheduler.submission.member_jobs import Agreed, LongSubmissions
 from scheduler.submission.quotes import Quote, quote_of
 from scheduler.submission.tenant_access import TenantAccess, Terms, told_bound_s
@@ -76,10 +78,6 @@ class SubmissionOptions:
     """The price that the submitter has agreed to."""
     by: Submitter | None = None
     """Who submits; None: a message of the submit topic."""
-
-    def claimed(self, spec: JobSpec) -> JobSpec:
-        """The submission as its submitter's."""
-        return spec if self.by is None else self.by.claim(spec)
 
 
 NATIVE = SubmissionOptions()
@@ -140,9 +138,8 @@ class Submitter(Protocol):
         """For which it may submit."""
         ...
 
-    def claim(self, spec: JobSpec) -> JobSpec:
-        """The submission as the submitter's: whose user and tenant it is; refused if it may not
-        be."""
+    def claim(self, named: Owner) -> Owner:
+        """The owner of a submission that names this one; refused if it may not be."""
         ...
 
 
@@ -167,6 +164,7 @@ class Submissions:
         self._door = door
         """None: tenants have no limits here."""
         self._expected = expected
+        self._choices = KnownChoices()
         self.blocks: KnownRegionBlocks | None = None
         """What regions cannot deliver; None: nothing is known of it here."""
 
@@ -201,11 +199,11 @@ class Submissions:
         refuse_unstorable(data)
         now = self._clock.now()
         key_id = None if idempotency_key is None else key_job_id(idempotency_key)
-        spec = parse_submission(data, self._settings.current.timers, key_id or "new")
-        if spec.deadline is None or spec.deadline > now:
+        values = self._read(data, key_id or "new", None)
+        if values["deadline"] > now:
             return
         named = key_id is not None or _brings_id(data)
-        if named and await self._stored(by.claim(spec)) is not None:
+        if named and await self._stored(JobSpec(**_owned(values, by))) is not None:
             return
         expected = f"a time that is still to come: it is {now:%Y-%m-%dT%H:%M:%SZ}"
         raise BadInput([Fault("deadline", shown(data["deadline"]), expected)])
@@ -247,33 +245,31 @@ class Submissions:
         now = self._clock.now()
         uid = self._ids.uid(now)
         fresh_id = uid if options.uuid_ids else readable_id(uid)
-        sent = options.claimed(
-            parse_submission(data, self._settings.current.timers, key_id or fresh_id)
-        )
+        sent = self._read(data, key_id or fresh_id, options.by)
         # What a repeat is compared by is what was sent; what is stored says what was agreed to.
-        digest = content_hash(sent)
+        digest = hash_of_values(sent)
         fresh = key_id is None and not _brings_id(data)
         try:
             terms = await self._terms(sent, options.by)
             spec = terms.agreed(sent)
-            choice = await self._choose(spec, options, spot_by_default=sent.spot is None)
+            choice = await self._choose(spec, options, spot_by_default=sent.get("spot") is None)
             waits = await self._waits(spec)
             if choice.quote is not None:
                 terms.refuse_dear(spec, choice.quote, options.confirmed_usd_per_hour)
                 spec = terms.priced(spec, choice.quote)
         except (BadInput, PriceNotConfirmed):
             # The configuration may have lost the cluster since: a repeat still gets its answer.
-            stored = await self._stored(sent) if not fresh else None
+            stored = await self._stored(JobSpec(**sent)) if not fresh else None
             if stored is None:
                 raise
-            return await self._answer_again(sent, digest, stored, None)
+            return await self._answer_again(JobSpec(**sent), digest, stored, None)
         agreed = await self._agreed(uid, spec, choice, digest, waits)
         refusal = await self._store_jobs(agreed, self._audited(spec, options))
         if refusal is None:
-            first = agreed.first()
             if self._on_new is not None:
-                self._on_new(first, agreed.count)
-            return replace(self._accepted(spec, choice, first), new_tenant=terms.new)
+                self._on_new(agreed.first, agreed.count)
+            accepted = self._accepted(spec, choice, agreed.first)
+            return replace(accepted, new_tenant=True) if terms.new else accepted
         stored = await self._stored(spec)
         if stored is None and agreed.count == 1:
             raise JobNotStored(f"job {spec.job_id} of user {spec.user_id}: {refusal}")
@@ -298,10 +294,10 @@ class Submissions:
         native, in_words = self._native(data)
         try:
             fresh_id = readable_id(self._ids.uid(self._clock.now()))
-            sent = by.claim(parse_submission(native, self._settings.current.timers, fresh_id))
+            sent = self._read(native, fresh_id, by)
             terms = await self._terms(sent, by)
             spec = terms.agreed(sent)
-            by_default = sent.spot is None
+            by_default = sent.get("spot") is None
             found = candidates(spec, self._settings.current.clusters, spot_by_default=by_default)
             try:
                 choice = await self._choose(spec, NATIVE, spot_by_default=by_default)
@@ -322,10 +318,16 @@ class Submissions:
             confirm = str(dear)
         return Preview(spec, choice, message, confirm, tuple(found))
 
-    async def _terms(self, spec: JobSpec, by: Submitter | None) -> Terms:
+    def _read(self, data: object, fresh_id: str, by: Submitter | None) -> Values:
+        """What was sent, checked; as the submitter's, if it is known who submits."""
+        values = read_submission(data, self._settings.current.timers, fresh_id)
+        return values if by is None else _owned(values, by)
+
+    async def _terms(self, sent: Values, by: Submitter | None) -> Terms:
         if self._door is None:
             return Terms()
-        return await self._door.terms(spec.tenant_id, by.tenants if by is not None else Tenants())
+        tenant_id = sent.get("tenant_id", DEFAULT_TENANT)
+        return await self._door.terms(tenant_id, by.tenants if by is not None else Tenants())
 
     async def _agreed(
         self, uid: str, spec: JobSpec, choice: Choice, digest: str, waits: tuple[Wait, ...]
@@ -333,16 +335,17 @@ class Submissions:
         """With what each job is told: by when it starts at the latest."""
         now = self._clock.now()
         expected_s = self._expected(spec, choice.cluster)
-        due = due_at(now, spec, 0.0, self._settings.current.queue, expected_s)
-        agreed = Agreed(uid, spec, choice, now, due, digest, waits)
-        cluster = self._settings.current.by_name.get(choice.cluster)
-        if self._door is None or cluster is None or cluster.queue is not QueueRule.FAIR:
-            return agreed
-        # All of the submission among them: who of an array goes first is open.
-        waiting = await self._door.ahead(spec, cluster.name, agreed.count) + agreed.count
-        longest_s = self._settings.current.timers.max_runtime_s
-        told_s = told_bound_s(agreed, cluster, longest_s, waiting - spec.replicas)
-        return replace(agreed, told_s=told_s)
+        settings = self._settings.current
+        due = due_at(now, spec, 0.0, settings.queue, expected_s)
+        cluster = settings.by_name.get(choice.cluster)
+        told_s = None
+        if self._door is not None and cluster is not None and cluster.queue is QueueRule.FAIR:
+            # All of the submission among them: who of an array goes first is open.
+            count = count_of(spec)
+            waiting = await self._door.ahead(spec, cluster.name, count) + count
+            longest_s, aging_s = settings.timers.max_runtime_s, (due - now).total_seconds()
+            told_s = told_bound_s(aging_s, cluster, longest_s, waiting - spec.replicas)
+        return Agreed(uid, spec, choice, now, due, digest, waits, told_s)
 
     async def _store_jobs(self, agreed: Agreed, audited: AtomicBatch) -> CommitRefusal | None:
         """All jobs of a submission, together or not at all."""
@@ -388,18 +391,20 @@ class Submissions:
         self, spec: JobSpec, options: SubmissionOptions, *, spot_by_default: bool
     ) -> Choice:
         """BadInput if no cluster has what it asks for, or its tenant may never have it."""
-        clusters = self._settings.current.clusters
+        settings = self._settings.current
+        clusters = settings.clusters
         blocks = await self.blocks.now() if self.blocks is not None else ()
-        blocked = blocked_clusters(spec, clusters, blocks, self._clock.now())
         try:
-            choice = choose_cluster(spec, clusters, blocked, spot_by_default=spot_by_default)
+            choice = self._choices.choose(
+                spec, clusters, blocks, self._clock.now(), spot_by_default=spot_by_default
+            )
         except BadInput:
             later = choose_for_later(spec, clusters) if options.waits_for_size else None
             if later is None:
                 raise
             choice = later
         if self._door is not None:
-            await self._door.check(spec, next(c for c in clusters if c.name == choice.cluster))
+            await self._door.check(spec, settings.by_name[choice.cluster])
         return choice
 
     def _accepted(self, spec: JobSpec, choice: Choice, job: Job) -> Accepted:
@@ -471,6 +476,12 @@ class JobNotStored(ZenError):
 
 class _FreshIdTaken(Conflict):
     """Dice fell the same way twice: throw again."""
+
+
+def _owned(values: Values, by: Submitter) -> Values:
+    """The submission as the submitter's."""
+    named = Owner(values.get("tenant_id", DEFAULT_TENANT), values.get("user_id", NOBODY))
+    return {**values, **by.claim(named)._asdict()}
 
 
 def _brings_id(data: object) -> bool:

@@ -7,7 +7,6 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Protocol
 
 from config.live import LiveSettings
@@ -18,7 +17,7 @@ from core.job_fields import JobSpec
 from core.ports import Clock
 from core.queueing import QueueRule, class_of
 from core.secret_references import project_fault, projects_of
-from core.submission import nearest, shown
+from core.submission import Values, nearest, shown
 from core.tenants import (
     DEFAULT_TENANT,
     Consent,
@@ -66,11 +65,14 @@ class Terms:
     new: bool = False
     """Nobody knew the tenant: this submission makes it one."""
 
-    def agreed(self, spec: JobSpec) -> JobSpec:
+    def agreed(self, sent: Values) -> JobSpec:
         """The submission with every consent said: its own word, else its tenant's."""
-        spot = self.consent.spot if spec.spot is None else spec.spot
-        larger = self.consent.allow_larger if spec.allow_larger is None else spec.allow_larger
-        return replace(spec, spot=spot, allow_larger=larger)
+        values = {**sent}
+        if values.get("spot") is None:
+            values["spot"] = self.consent.spot
+        if values.get("allow_larger") is None:
+            values["allow_larger"] = self.consent.allow_larger
+        return JobSpec(**values)
 
     def priced(self, spec: JobSpec, quote: Quote) -> JobSpec:
         """With what a VM may cost if the job is moved later, where prices are confirmed: its part
@@ -214,23 +216,13 @@ class TenantAccess:
         return QuotaExceeded(fault, words)
 
 
-class QueuePlace(Protocol):
-    """A job, or what will be one."""
-
-    @property
-    def due(self) -> datetime: ...
-    @property
-    def submitted_at(self) -> datetime: ...
-
-
 def told_bound_s(
-    job: QueuePlace, cluster: ClusterSpec, longest_s: float, ahead: int
+    aging_limit_s: float, cluster: ClusterSpec, longest_s: float, ahead: int
 ) -> float | None:
-    """So long the job waits for its first start at most; None: by this rule, or behind so many, no
+    """So long a job waits for its first start at most; None: by this rule, or behind so many, no
     such guarantee can be made. `ahead`: jobs of its tenant and class that waited when it came."""
     if cluster.queue is not QueueRule.FAIR or ahead >= AHEAD_MOST or cluster.vm_max < 1:
         return None
-    aging_limit_s = (job.due - job.submitted_at).total_seconds()
     return bound_s(aging_limit_s, longest_s, ahead, cluster.vm_max, shared=cluster.share)
 
 

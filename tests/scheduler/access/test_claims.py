@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from core.access import Principal, Right, Tenants
-from core.submit_topics import TopicBinding
+from core.groups import Owner
+from core.submit_topics import NOBODY, TopicBinding
+from core.tenants import DEFAULT_TENANT
 from scheduler.access.authenticator import NotAllowed
 from scheduler.access.claims import claimed
-from tests.builders import job
 
 
 def test_a_submission_that_names_nobody_is_the_principals() -> None:
     """Its user, and its only tenant."""
-    made = claimed(TopicBinding("t", "vision", "ada").principal, job().spec)
+    made = claimed(TopicBinding("t", "vision", "ada").principal, Owner(DEFAULT_TENANT, NOBODY))
     assert (made.tenant_id, made.user_id) == ("vision", "ada")
 
 
@@ -21,4 +22,4 @@ def test_a_principal_with_two_tenants_has_to_say_which() -> None:
     """The default tenant is none of them."""
     two = {Right.JOBS_SUBMIT: Tenants(frozenset({"a", "b"}))}
     with pytest.raises(NotAllowed, match="may submit for: a, b"):
-        claimed(Principal("key:x", "0", "x", two), job().spec)
+        claimed(Principal("key:x", "0", "x", two), Owner(DEFAULT_TENANT, NOBODY))

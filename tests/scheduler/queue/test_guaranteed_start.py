@@ -76,7 +76,8 @@ class Site(World):
             if one.brief:
                 self.short.add(job.uid)
         first = self.jobs[f"{name}-0"]
-        told_s = told_bound_s(first, self.spec, LONGEST_S, waiting)
+        aging_s = (first.due - first.submitted_at).total_seconds()
+        told_s = told_bound_s(aging_s, self.spec, LONGEST_S, waiting)
         assert told_s is not None
         self.bounds[first.uid] = told_s
         self.runs_s[first.uid] = one.runs_s

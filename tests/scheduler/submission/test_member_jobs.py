@@ -31,7 +31,7 @@ def test_a_single_job_shares_nothing() -> None:
     (change,) = agreed(JobSpec("alone")).changes(RandomIds())
     assert isinstance(change, NewJob)
     assert change.shared is None
-    assert change.job == agreed(JobSpec("alone")).first()
+    assert change.job == agreed(JobSpec("alone")).first
 
 
 def test_members_share_their_submission() -> None:

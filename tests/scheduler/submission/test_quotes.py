@@ -32,7 +32,7 @@ def cluster(name: str, usd_per_hour: float, *, spot: bool = False, **more: objec
 
 
 def spec(**fields: object) -> JobSpec:
-    return Terms().agreed(JobSpec("j", **fields))  # type: ignore[arg-type]
+    return Terms().agreed({"job_id": "j", **fields})
 
 
 def refusal(job: JobSpec, *clusters: ClusterSpec) -> str:
