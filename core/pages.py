@@ -8,7 +8,7 @@ import binascii
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Generic, TypeVar
 from uuid import UUID
@@ -16,6 +16,8 @@ from uuid import UUID
 from core.errors import BadInput, Fault
 
 PAGE_MAX = 1000
+COUNTED_MAX = 10_000
+"""Where no count is kept, no further than this is counted for a total."""
 _DIGEST = 8
 Item = TypeVar("Item")
 Shown = TypeVar("Shown")
@@ -36,9 +38,16 @@ class Page(Generic[Item]):
     rows: tuple[Item, ...]
     total: int
     next_token: str | None
+    total_exact: bool = True
+    """False: there are more than `total`, and nobody counted them."""
 
     def shown_as(self, show: Callable[[Item], Shown]) -> Page[Shown]:
-        return Page(tuple(map(show, self.rows)), self.total, self.next_token)
+        return Page(tuple(map(show, self.rows)), self.total, self.next_token, self.total_exact)
+
+    def bounded(self) -> Page[Item]:
+        """Of a total that was counted up to one more than COUNTED_MAX."""
+        most = COUNTED_MAX
+        return replace(self, total=most, total_exact=False) if self.total > most else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from core.cost_report import CostQuestion, CostReport
 from core.errors import NotFound
 from core.groups import only_one
 from core.job import WAITING, JobStatus, owner_of
-from core.job_fields import FILTERS, JobField, JobSpec
+from core.job_fields import JobSpec
 from core.pages import Page, PageCursor, PageRequest, bounded
 from core.reads import (
     AlertRow,
@@ -40,14 +40,16 @@ from core.waits import WaitRow
 from db import waits
 from db.cost import JOB_COSTS, cost_report, job_costs_of
 from db.groups import ONE_JOB, find_group, group_counts, one_job
+from db.job_counts import BY_STATUS
+from db.job_pages import JobList
 from db.milestones import milestones, running_by_region
-from db.queue_heads import due_before
+from db.positions import positions
 from db.rows import (
     ENTRY_SELECT,
     JOB_SELECT,
     JOB_WIDTH,
     REGION_BLOCK_SELECT,
-    SPEC_ID,
+    STATUS,
     SUPPLY_HISTORY_SELECT,
     VM_SELECT,
     VM_WIDTH,
@@ -60,30 +62,12 @@ from db.rows import (
     progress_of,
     readings_of,
     supply_of,
-    to_json,
     vm_of,
 )
 from db.store import Connection, PostgresStore
-from db.tenant_counts import counts_on, tenant_counts
+from db.tenant_counts import OLDEST, counts_on, tenant_counts
 from db.vm_states import COUNTED
 
-# Counted only when somebody asks, and no further than anybody would count: higher classes, and
-# those of its own tenant that are due before it. The order between the tenants of a class is
-# decided anew in every cycle of the loop, so others are not counted. By index, class by class.
-_AHEAD = "a.cluster = j.cluster AND a.blocked IS NULL"
-_BEFORE = f"a.tier = j.tier AND a.tenant_id = j.tenant_id AND {due_before('a', 'j')}"
-_POSITION = f"""
-CASE WHEN j.status IN ('QUEUED', 'PROVISIONING') AND j.blocked IS NULL
-    THEN (SELECT least(10000, 1 + count(*)) FROM (
-    (SELECT 1 FROM jobs AS a WHERE a.status = 'QUEUED' AND {_AHEAD} AND a.tier > j.tier
-        LIMIT 9999)
-    UNION ALL
-    (SELECT 1 FROM jobs AS a WHERE a.status = 'QUEUED' AND {_AHEAD} AND {_BEFORE} LIMIT 9999)
-    UNION ALL
-    (SELECT 1 FROM jobs AS a WHERE a.status = 'PROVISIONING' AND {_AHEAD}
-        AND (a.tier > j.tier OR ({_BEFORE})) LIMIT 9999)
-    ) AS ahead) END
-"""
 _RUNNING = """
 CASE WHEN j.gang = j.uid THEN (
     SELECT count(*) FROM jobs AS m WHERE m.gang = j.uid AND m.status = 'RUNNING') END
@@ -94,36 +78,9 @@ _LAST = """
 """
 # Costs are looked up per row of the page, after the limit: never over the whole table.
 JOB_ROW = (
-    f"{JOB_SELECT}, j.why, {_POSITION}, j.progress_step, j.progress_total, "
+    f"{JOB_SELECT}, j.why, j.progress_step, j.progress_total, "
     f"j.checkpoint_step, {_RUNNING}, {_LAST}, {JOB_COSTS}"
 )
-
-
-# Of a member what it shares with others.
-_DOCUMENT = "coalesce((SELECT s.document FROM specs AS s WHERE s.spec_id = j.spec_id), j.spec)"
-
-
-def _spec_condition(known: JobField) -> str:
-    """By its column; a field without one is looked up in the document."""
-    if known.column:
-        return f"j.{known.column} = %({known.name})s"
-    return f"({_DOCUMENT})->'{known.attribute}' = %({known.name})s::jsonb"
-
-
-_JOB_CONDITIONS = {
-    **{known.name: _spec_condition(known) for known in FILTERS},
-    "statuses": "j.status = ANY(%(statuses)s::text[])",
-    "cluster": "j.cluster = %(cluster)s",
-    "labels": "j.labels @> %(labels)s::jsonb",
-    # Of a gang people see the job with rank 0; its members are shown with it.
-    "alone": "j.rank = 0",
-    "job_ids": "j.job_id = ANY(%(job_ids)s::text[])",
-    "tenants": "j.tenant_id = ANY(%(tenants)s::text[])",
-}
-
-
-def _spec_value(known: JobField, value: object) -> object:
-    return value if known.column or value is None else to_json(value)
 
 
 _VM_CONDITIONS = {
@@ -147,19 +104,12 @@ _ALERTS = """
 SELECT alert_id, kind, subject, severity, message, raised_at, last_seen_at, cleared_at, count
 FROM alerts WHERE NOT %s OR cleared_at IS NULL ORDER BY raised_at DESC, alert_id DESC LIMIT %s
 """
-_SUMMARY = """
+_SUMMARY = f"""
 SELECT now(), l.holder, l.term, l.expires_at,
-    least((SELECT min(queued_since) FROM jobs WHERE status = 'QUEUED'
-            AND (blocked IS DISTINCT FROM uid OR rank = 0)),
-        (SELECT min(queued_since) FROM jobs WHERE status = 'PROVISIONING')),
+    ({OLDEST}),
     (SELECT count(*) FROM outbox WHERE published_at IS NULL),
     (SELECT array_agg(kind) FROM alerts WHERE cleared_at IS NULL)
 FROM (VALUES (1)) AS one LEFT JOIN leader AS l ON true
-"""
-# Spare members of elastic jobs: nobody waits for them.
-_PARKED = """
-SELECT cluster, count(*) FROM jobs WHERE blocked IS NOT NULL AND blocked = uid AND rank > 0
-GROUP BY 1
 """
 _VM_COUNTS = f"""
 SELECT cluster, region, state, leases <> '[]'::jsonb, count(*) FROM vms WHERE {COUNTED}
@@ -181,7 +131,6 @@ class _List:
     conditions: Mapping[str, str]
 
 
-_JOBS = _List("SELECT j.uid FROM jobs AS j", "j.submitted_at", "j.uid", _JOB_CONDITIONS)
 _JOBS_BY_UID = f"SELECT {JOB_ROW} FROM jobs AS j WHERE j.uid = ANY(%s::uuid[])"
 _VMS = _List(
     f"SELECT {VM_SELECT}, {_VM_JOBS}, v.readings::text FROM vms AS v",
@@ -222,19 +171,17 @@ class PostgresReads:
     async def jobs(
         self, where: JobFilter, size: int, token: str | None, offset: int = 0
     ) -> Page[JobRow]:
-        words: dict[str, Any] = {
-            **{known.name: _spec_value(known, where.fields.get(known.name)) for known in FILTERS},
-            "statuses": [str(status) for status in where.statuses] or None,
-            "cluster": where.cluster,
-            "labels": to_json(dict(sorted(where.labels.items()))) if where.labels else None,
-            "job_ids": list(where.job_ids) or None,
-            "tenants": where.tenants.only,
-        }
-        request = PageRequest.of(("jobs", *words.values()), size, token)
-        words["alone"] = None if where.job_ids else True
-        rows, total = await self._page(_JOBS, words, request, offset)
+        asked = JobList.of(where)
+        request = PageRequest.of(asked.question, size, token)
+        # Not prepared: planned each time for the values that are meant.
+        rows, counts = await self._ask_both(
+            asked.page(request, offset), (asked.count(), asked.words)
+        )
         found = await self._job_rows(rows)
-        return request.page(found, total, lambda row: PageCursor(row.job.submitted_at, row.job.uid))
+        page = request.page(
+            found, counts[0][0], lambda row: PageCursor(row.job.submitted_at, row.job.uid)
+        )
+        return page if asked.counts_are_kept else page.bounded()
 
     async def group(
         self, group: str, user_id: str | None, tenants: Tenants = EVERY_TENANT
@@ -322,11 +269,7 @@ class PostgresReads:
             return await counts_on(connection, vms, tenants)
 
     async def summary(self) -> ServiceSummary:
-        jobs = "SELECT cluster, status, count(*) FROM jobs GROUP BY 1, 2 ORDER BY 1, 2"
-        heads, counts = await self._ask_both((_SUMMARY, {}), (jobs, {}))
-        jobs_of = Counter({(row[0], JobStatus(row[1])): row[2] for row in counts})
-        for cluster, parked in await self._ask(_PARKED, ()):
-            jobs_of[cluster, JobStatus.QUEUED] -= parked
+        heads, counts = await self._ask_both((_SUMMARY, {}), (BY_STATUS, {}))
         vms = await self._ask(_VM_COUNTS, ())
         burn = await self._ask(_BURN, ())
         now, holder, term, until, oldest, outbox, alerts = heads[0]
@@ -335,7 +278,7 @@ class PostgresReads:
             leader=holder or "",
             term=term or 0,
             leader_until=until,
-            jobs={kind: count for kind, count in jobs_of.items() if count > 0},
+            jobs={(row[0], JobStatus(row[1])): row[2] for row in counts},
             vms=tuple(VmCount(*_with(row, 2, VmState(row[2]))) for row in vms),
             oldest_waiting_since=oldest,
             outbox=outbox,
@@ -348,13 +291,14 @@ class PostgresReads:
         if not seen:
             return []
         uids = [row[0] for row in seen]
-        by_uid = {row[0]: row for row in await self._ask(_JOBS_BY_UID, (uids,))}
-        rows = [by_uid[str(uid)] for uid in uids if str(uid) in by_uid]
-        if all(row[SPEC_ID] is None for row in rows):
-            return [_job_row(row, {}) for row in rows]
         async with self._store.connection() as connection:
+            cursor = await connection.execute(_JOBS_BY_UID, (uids,), binary=True)
+            by_uid = {row[0]: row for row in await cursor.fetchall()}
+            rows = [by_uid[str(uid)] for uid in uids if str(uid) in by_uid]
+            waiting = [row[0] for row in rows if row[STATUS] in WAITING]
+            places = await positions(connection, waiting) if waiting else {}
             specs = await self._store.specs.of_rows(connection, rows)
-        return [_job_row(row, specs) for row in rows]
+        return [_job_row(row, specs, places.get(row[0])) for row in rows]
 
     async def _see(self, query: str, arguments: Sequence[object]) -> list[Row]:
         """What the caller's tenants have."""
@@ -366,7 +310,7 @@ class PostgresReads:
             return await (await connection.execute(query, arguments, binary=True)).fetchall()
 
     async def _page(
-        self, of: _List, words: Mapping[str, Any], request: PageRequest, offset: int = 0
+        self, of: _List, words: Mapping[str, Any], request: PageRequest
     ) -> tuple[list[Row], int]:
         """A page, with one row more if there is more, and how many there are."""
         # Only what is asked for stands in the text, so that each question finds its index.
@@ -375,8 +319,7 @@ class PostgresReads:
         at, uid, place = of.at, of.uid, request.after
         after = "" if place is None else f"AND ({at}, {uid}) < (%(at)s, %(uid)s)"
         ends = {"at": place and place.at, "uid": place and place.uid, "size": request.size + 1}
-        ends |= {"offset": offset}
-        order_by = f"ORDER BY {at} DESC, {uid} DESC LIMIT %(size)s OFFSET %(offset)s"
+        order_by = f"ORDER BY {at} DESC, {uid} DESC LIMIT %(size)s"
         page = f"{of.select} WHERE {where} {after} {order_by}"
         total = f"SELECT count(*) FROM {of.select.rpartition(' FROM ')[2]} WHERE {where}"
         rows, counts = await self._ask_both((page, {**words, **ends}), (total, words))
@@ -392,8 +335,8 @@ class PostgresReads:
             connection.transaction(),
         ):
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            one = await connection.execute(*first, binary=True)
-            two = await connection.execute(*second, binary=True)
+            one = await connection.execute(*first, binary=True, prepare=False)
+            two = await connection.execute(*second, binary=True, prepare=False)
             return await one.fetchall(), await two.fetchall()
 
 
@@ -403,8 +346,8 @@ def _with(row: Row, index: int, value: object) -> list[Any]:
     return values
 
 
-def _job_row(row: Row, specs: Mapping[str, JobSpec]) -> JobRow:
-    why, position, step, total, checkpoint, running, last, *costs = row[JOB_WIDTH:]
+def _job_row(row: Row, specs: Mapping[str, JobSpec], position: int | None) -> JobRow:
+    why, step, total, checkpoint, running, last, *costs = row[JOB_WIDTH:]
     job = job_of(row, specs)
     waits = job.status in WAITING
     spent = job_costs_of(job.uid, costs)

@@ -11,6 +11,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from core.retention import RetentionRules
+from db.job_counts import fold
 from db.vm_states import GONE
 
 _CUTOFF = "now() - make_interval(secs => %(days)s * 86400)"
@@ -105,4 +106,5 @@ async def prune(
         counts[table] = done.rowcount
     history = {"days": rules.events_days, "batch": batch}
     await connection.execute(EMPTIED, history, prepare=False)
+    await fold(connection)
     return counts

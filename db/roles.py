@@ -36,6 +36,8 @@ POLICIES = {
     "jobs": _OWN,
     "specs": _OWN,
     "cost_daily": _OWN,
+    "job_counts": _OWN,
+    "job_labels": _OWN,
     "job_events": _of_job("job_events.uid"),
     "job_waits": _of_job("job_waits.uid"),
     "attempts": _of_job("attempts.uid"),

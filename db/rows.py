@@ -202,6 +202,7 @@ JOB_SELECT = (
     "j.offer::text, j.starts_by, j.saved_s, j.saved_share, j.retry_at, j.spec_id::text"
 )
 JOB_WIDTH = 38
+STATUS = 3
 SPEC_ID = 37
 """The place of the id of what a member shares with others."""
 

@@ -17,7 +17,7 @@ from cli.job_options import filter_options
 from cli.options import AsJson, Cluster, Given, JobOrArray, Limit, User, command
 from cli.output.durations import between, moment, short
 from cli.output.etas import eta_cell
-from cli.output.printing import Answer, fitted, not_all, status_text, watch
+from cli.output.printing import Answer, fitted, not_all, status_text, total_words, watch
 from cli.output.tables import Fitted
 from cli.paths import PROGRAM
 from core.clock import SystemClock
@@ -106,7 +106,7 @@ class _Listed:
     def watched(self, page: Json, height: int) -> Fitted:
         """The jobs with their totals: what does not fit on the screen is counted."""
         shown = len(page["jobs"])
-        match = f"{page['total']} jobs" + (" match" if self.filtered else "")
+        match = f"{total_words(page)} jobs" + (" match" if self.filtered else "")
         newest = f", the newest {shown} are listed (more: --limit)" if page["total"] > shown else ""
         counts = self.counts()
         if counts is None and not self.filtered:

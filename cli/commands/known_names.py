@@ -8,7 +8,7 @@ from core.errors import BadInput
 from core.submission import unknown
 
 if TYPE_CHECKING:
-    from cli.client import Client
+    from cli.client import Client, Json
 
 
 def refuse_unknown(
@@ -30,8 +30,18 @@ def refuse_unknown(
         if region is not None and region not in regions:
             faults.append(unknown("region", region, regions, "--region"))
     if tenant is not None:
-        tenants = [found["tenant_id"] for found in client.get("/tenants")["tenants"]]
+        tenants = [found["tenant_id"] for found in every_tenant(client)]
         if tenant not in tenants:
             faults.append(unknown("tenant", tenant, tenants, "--tenant"))
     if faults:
         raise BadInput(faults)
+
+
+def every_tenant(client: Client) -> list[Json]:
+    """Of all pages, by name."""
+    page = client.get("/tenants")
+    found = list(page["tenants"])
+    while page.get("next_after") is not None:
+        page = client.get("/tenants", {"after": page["next_after"]})
+        found += page["tenants"]
+    return found

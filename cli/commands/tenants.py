@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.client import Client, Json, path
+from cli.commands.known_names import every_tenant
 from cli.options import Given, command, group, option
 from cli.output.printing import Answer, fitted, money
 from cli.output.tables import Fitted
@@ -31,8 +32,8 @@ def list_tenants(client: Client) -> Answer:
       zen tenants list
       zen tenants list --json
     """
-    found = client.get("/tenants")
-    return Answer(found, [tenants_table(found["tenants"])])
+    found = every_tenant(client)
+    return Answer({"tenants": found, "total": len(found)}, [tenants_table(found)])
 
 
 app = group(

@@ -68,8 +68,13 @@ class Answer:
 
 def not_all(page: Mapping[str, Any], shown: int) -> list[str]:
     """The note under a list that does not hold all there is."""
-    total = page["total"]
-    return [f"{shown} of {total} shown; more with --limit"] if total > shown else []
+    total = total_words(page)
+    return [f"{shown} of {total} shown; more with --limit"] if page["total"] > shown else []
+
+
+def total_words(page: Mapping[str, Any]) -> str:
+    """How many there are on all pages, as far as they were counted."""
+    return f"{page['total']}" if page.get("total_exact", True) else f"more than {page['total']}"
 
 
 def emit(value: object, *, line: bool = False) -> None:

@@ -20,6 +20,7 @@ from db.tables.columns import (
 )
 
 _IN_QUEUE = "status = 'QUEUED' AND blocked IS NULL"
+_NEWEST = "submitted_at DESC, uid DESC"
 
 
 def _job_checks() -> list[sa.CheckConstraint]:
@@ -159,15 +160,14 @@ jobs = sa.Table(
         "group_id, user_id, uid",
         where="group_id IS NOT NULL AND ended_at IS NULL",
     ),
-    index("ix_jobs_newest", "submitted_at DESC, uid DESC"),
-    index("ix_jobs_tenant", "tenant_id, submitted_at DESC, uid DESC"),
-    index("ix_jobs_status", "status, submitted_at DESC, uid DESC"),
-    sa.Index(
-        "ix_jobs_labels",
-        "labels",
-        postgresql_using="gin",
-        postgresql_ops={"labels": "jsonb_path_ops"},
-    ),
+    # Lists, newest first; of a gang they show the first member.
+    index("ix_jobs_newest", _NEWEST, where="rank = 0"),
+    index("ix_jobs_tenant", f"tenant_id, {_NEWEST}", where="rank = 0"),
+    index("ix_jobs_user", f"user_id, {_NEWEST}", where="rank = 0"),
+    index("ix_jobs_cluster", f"cluster, status, {_NEWEST}", where="rank = 0"),
+    # Which waits longest: of all jobs, of a tenant's.
+    index("ix_jobs_waiting", "status, queued_since", where=f"status IN {any_of(WAITING)}"),
+    index("ix_jobs_waiting_of", "tenant_id, queued_since", where=f"status IN {any_of(WAITING)}"),
 )
 
 # What holds wait for: the end of a job, or of all jobs of a group.

@@ -278,6 +278,8 @@ class JobsOut(Struct, frozen=True):
     jobs: tuple[JobOut, ...]
     total: int
     next_page_token: str | None
+    total_exact: bool = True
+    """False: there are more than `total`; with a label or a group no more are counted."""
 
 
 def job_out(row: JobRow, eta: EtaOut | None = None, cluster: ClusterSpec | None = None) -> JobOut:

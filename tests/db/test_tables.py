@@ -197,7 +197,8 @@ SELECT gen_random_uuid(), 't' || n % 200, 'u', 'j' || n, '', 'c',
 FROM generate_series(1, 5000) AS n
 """
 _PAGE = """
-SELECT uid FROM jobs WHERE tenant_id = 't1' ORDER BY submitted_at DESC, uid DESC LIMIT 20
+SELECT uid FROM jobs WHERE tenant_id = 't1' AND rank = 0 ORDER BY submitted_at DESC, uid DESC
+LIMIT 20
 """
 
 

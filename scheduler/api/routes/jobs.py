@@ -154,7 +154,7 @@ class JobRoutes(Routes):
         if not page.total:
             self._services.refuse_unknown_place(where.cluster)
         rows = await jobs_out(self._services, page.rows)
-        return JobsOut(rows, page.total, page.next_token)
+        return JobsOut(rows, page.total, page.next_token, page.total_exact)
 
     @job_route("GET /api/v1/jobs/{job_id}", Right.JOBS_READ, "The job.")
     async def get(self, request: Request, query: Query) -> JobOut:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any, get_type_hints
@@ -35,10 +35,16 @@ from core.tenants import (
 from scheduler.api.caller import ApiCaller
 from scheduler.api.compat.multitenant import TIERS, native_of_tenant, tenant_refusal, tenant_words
 from scheduler.api.http.endpoint import Body, ResponseDoc, Routes, read_json, reply, route
+from scheduler.api.http.params import Param, Query
 from scheduler.api.shapes import shaped
 from scheduler.submission.job_ids import key_job_id, readable_id
 from scheduler.submission.unstorable import refuse_unstorable
 
+# Half a kilobyte each: a page stays below 200 kB.
+_PAGE = (
+    Param("page_size", "whole", "Rows per page.", 200, 1, 300),
+    Param("after", "text", "`next_after` of the page before.", blank=True),
+)
 TRIES = 5
 """Somebody else may change the same tenant at the same moment."""
 
@@ -88,10 +94,12 @@ class TenantOut(_SettingsOut, frozen=True, kw_only=True):  # type: ignore[valid-
 
 
 class TenantsOut(Struct, frozen=True):
-    """All tenants, by name."""
+    """A page of tenants, by name."""
 
     tenants: tuple[TenantOut, ...]
     total: int
+    """On all pages."""
+    next_after: str | None = None
 
 
 class TenantDeletedOut(Struct, frozen=True):
@@ -139,11 +147,15 @@ class TenantRoutes(Routes):
 
     tag = "tenants"
 
-    @route("GET /api/v1/tenants", Right.TENANT_READ, "Tenants.")
-    async def list(self, caller: ApiCaller) -> TenantsOut:
-        """All tenants: what they may have, what they have, what they have used."""
-        found = [tenant for tenant in await self._shown(None) if tenant.tenant_id in caller.tenants]
-        return TenantsOut(tuple(found), len(found))
+    @route("GET /api/v1/tenants", Right.TENANT_READ, "A page of tenants.", params=_PAGE)
+    async def list(self, query: Query, caller: ApiCaller) -> TenantsOut:
+        """Tenants by name: what they may have, what they have, what they have used."""
+        seen = [row for row in await self._set_up() if row.tenant.tenant_id in caller.tenants]
+        after, size = query.text("after") or "", query.whole("page_size")
+        rest = [row for row in seen if row.tenant.tenant_id > after]
+        shown = await self._shown(rest[:size], None)
+        last = shown[-1].tenant_id if len(rest) > size else None
+        return TenantsOut(shown, len(seen), last)
 
     @route(
         "POST /api/v1/tenants",
@@ -271,10 +283,10 @@ class TenantRoutes(Routes):
         return f"tenant-{word.partition('-')[2]}"
 
     async def _one(self, name: str, caller: ApiCaller) -> TenantOut:
-        found = await self._shown(name)
-        if not found:
+        rows = [row for row in await self._set_up() if row.tenant.tenant_id == name]
+        if not rows:
             raise await self._not_found(name, caller)
-        return found[0]
+        return (await self._shown(rows, name))[0]
 
     async def _not_found(self, name: str, caller: ApiCaller) -> NotFound:
         """With the nearest of the tenants that the caller may see."""
@@ -284,13 +296,14 @@ class TenantRoutes(Routes):
         near = f" ({nearest(name[:80], known)})" if known else ""
         return NotFound(f"there is no tenant {name[:80]}{near}")
 
-    async def _shown(self, name: str | None) -> tuple[TenantOut, ...]:
+    async def _set_up(self) -> tuple[TenantRow, ...]:
+        """By name."""
+        rows = await self._services.store.tenants()
+        return tuple(row for row in rows if not row.tenant.deleted)
+
+    async def _shown(self, rows: Sequence[TenantRow], name: str | None) -> tuple[TenantOut, ...]:
+        """`name`: of the only one."""
         services = self._services
-        rows = [
-            row
-            for row in await services.store.tenants()
-            if name in (None, row.tenant.tenant_id) and not row.tenant.deleted
-        ]
         held = await services.store.holdings(name)
         budgets = budgets_of(services.settings.current.tenants, (row.tenant for row in rows))
         spent = await services.store.spent()

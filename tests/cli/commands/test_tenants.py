@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+import httpx
 
 from core.tenant_settings import LIMITS, SETTINGS
 from scheduler.api.examples import example_of
@@ -25,6 +28,21 @@ def test_list(zen: Zen, api: Api) -> None:
     assert "40 of 64" in ended.out
     assert "Vision" in ended.out
     assert "of $5000" in ended.out
+
+
+def test_list_reads_all_pages(zen: Zen, api: Api) -> None:
+    """As one list."""
+
+    def page(request: httpx.Request) -> httpx.Response:
+        later = "after" in request.url.params
+        tenant = {**EXAMPLE, "tenant_id": "zoo" if later else "vision"}
+        said = {"tenants": [tenant], "total": 2, "next_after": None if later else "vision"}
+        return httpx.Response(200, json=said)
+
+    api.on("GET", PATH, page)
+    found = json.loads(zen("tenants", "list", "--json").out)
+    assert [tenant["tenant_id"] for tenant in found["tenants"]] == ["vision", "zoo"]
+    assert found["total"] == 2
 
 
 def test_show(zen: Zen, api: Api) -> None:

@@ -318,3 +318,16 @@ async def test_a_job_far_behind_is_told_its_rule(house: House) -> None:
 def test_spans(seconds: float, words: str) -> None:
     """As people say them."""
     assert span(seconds) == words
+
+
+async def test_tenants_are_listed_in_pages(house: House) -> None:
+    """By name; each page says where the next one begins, the last one that it is the last."""
+    async with house.client() as client:
+        for name in ("c", "a", "b"):
+            await client.patch(f"{PATH}/{name}", json={})
+        first = (await client.get(PATH, params={"page_size": 2})).json()
+        rest = (await client.get(PATH, params={"after": first["next_after"]})).json()
+    names = [[tenant["id"] for tenant in page["tenants"]] for page in (first, rest)]
+    assert names == [["a", "b"], ["c", "default"]]
+    assert [page["total"] for page in (first, rest)] == [4, 4]
+    assert [page["next_after"] for page in (first, rest)] == ["b", None]
