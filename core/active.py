@@ -28,10 +28,12 @@ Uids = dict[str, None]
 
 @dataclass(slots=True)
 class Census:
-    """All jobs that hold a VM, in sums: one that comes or goes costs a few additions."""
+    """All jobs that hold or await a VM, in sums: one that comes or goes costs a few additions."""
 
     leased: Counter[str] = field(default_factory=Counter)
     """Cluster → jobs with a VM."""
+    awaiting: Counter[str] = field(default_factory=Counter)
+    """Cluster → jobs that are admitted and have no VM."""
     gpus: Counter[str] = field(default_factory=Counter)
     """Tenant → GPUs at work; a job without GPUs counts as one."""
     began: dict[str, float] = field(default_factory=dict)
@@ -58,14 +60,23 @@ class Census:
     def after(self, moves: Iterable[tuple[Job, Job]]) -> Census:
         """The same after the steps of a cycle."""
         copy = Census(
-            Counter(self.leased), Counter(self.gpus), dict(self.began), dict(self.holding)
+            Counter(self.leased),
+            Counter(self.awaiting),
+            Counter(self.gpus),
+            dict(self.began),
+            dict(self.holding),
         )
         for before, after in moves:
-            if before.status in LEASED:
-                copy.count(before, -1)
-            if after.status in LEASED:
-                copy.count(after)
+            copy.see(before, -1)
+            copy.see(after)
         return copy
+
+    def see(self, job: Job, sign: int = 1) -> None:
+        """The job is as it is from now on, or was so until now."""
+        if job.status in LEASED:
+            self.count(job, sign)
+        elif job.status is JobStatus.PROVISIONING:
+            self.awaiting[job.cluster] += sign
 
     def gpu_s(self, tenant: str, now: datetime, ahead_s: float) -> float:
         """What its jobs that run have used, and will."""
@@ -77,8 +88,7 @@ def take_census(jobs: Iterable[Job]) -> Census:
     """One look at all jobs."""
     found = Census()
     for job in jobs:
-        if job.status in LEASED:
-            found.count(job)
+        found.see(job)
     return found
 
 
@@ -201,8 +211,8 @@ class ActiveIndex:
             self.admitted[job.uid] = None
             self.reasons[job.uid] = why
             self.marks[job.cluster] += 1
+        self.census.see(job)
         if job.status in LEASED:
-            self.census.count(job)
             self._leased_in.setdefault(job.cluster, {})[job.uid] = None
         if job.lease is not None:
             self.leases[job.lease.lease_id] = job.uid
@@ -291,8 +301,8 @@ class ActiveIndex:
             self.admitted.pop(job.uid, None)
             self.reasons.pop(job.uid, None)
             self.marks[job.cluster] += 1
+        self.census.see(job, -1)
         if job.status in LEASED:
-            self.census.count(job, -1)
             _take(self._leased_in, job.cluster, job.uid)
         if job.lease is not None:
             self.leases.pop(job.lease.lease_id, None)

@@ -120,4 +120,6 @@ class ClusterSpec:
     @property
     def cheapest_usd_per_hour(self) -> float:
         """What a VM costs in the cheapest region; nothing if there is none left."""
-        return min((self.usd_per_hour(r.region) for r in self.regions), default=0.0)
+        if self.spot:
+            return min((r.spot_usd_per_hour for r in self.regions), default=0.0)
+        return min((r.usd_per_hour for r in self.regions), default=0.0)

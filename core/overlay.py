@@ -16,6 +16,8 @@ class Layer(Mapping[str, T], Generic[T]):
         self._below = below
         self.news: dict[str, T] = dict(news or {})
         """What was put, in its order."""
+        self.puts = 0
+        """How often something was: as long as it stays, so does all else."""
 
     def __getitem__(self, key: str) -> T:
         news = self.news
@@ -23,6 +25,7 @@ class Layer(Mapping[str, T], Generic[T]):
 
     def __setitem__(self, key: str, value: T) -> None:
         self.news[key] = value
+        self.puts += 1
 
     def __contains__(self, key: object) -> bool:
         return key in self.news or key in self._below

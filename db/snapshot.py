@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -42,6 +41,8 @@ from db.vm_states import COUNTED, GONE
 Connection = AsyncConnection[TupleRow]
 Cursor = AsyncCursor[TupleRow]
 log = structlog.get_logger(__name__)
+HEADS_KEPT = 10_000
+"""Heads that are kept from snapshot to snapshot, and as many older ones."""
 SETTLE_MIN = 5_000
 """Fewer rows than this are no burden to the garbage collector."""
 # The same words as in the partial indexes, or they would not be used.
@@ -138,7 +139,9 @@ class SnapshotReader:
     def __init__(self, specs: SharedSpecs) -> None:
         self._specs = specs
         self._active = ActiveIndex()
-        self._heads: Mapping[str, Job] = {}
+        self._heads: dict[str, Job] = {}
+        self._older_heads: Mapping[str, Job] = {}
+        """What was seen before `_heads` had as many as are kept: queues are looked at in turns."""
         self._tenants: dict[str, Tenant] = {}
         self._usage: dict[str, Usage] = {}
         self._mark: Mark | None = None
@@ -197,7 +200,7 @@ class SnapshotReader:
                 vms=ActiveRows(active.vms),
                 blocks=tuple(block_of(row) for row in await rest.blocks.fetchall()),
                 requests=tuple(request_of(row) for row in await rest.requests.fetchall()),
-                reasons=ChainMap(reasons, active.reasons),
+                reasons={**active.reasons, **reasons},
                 open_alerts={(kind, what): at for kind, what, at in await rest.alerts.fetchall()},
                 supply=tuple(supply_of(row) for row in await rest.supply.fetchall()),
                 arrivals=arrivals_by_cluster(await rest.arrivals.fetchall(), now),
@@ -298,7 +301,7 @@ class SnapshotReader:
         found = await self._fetch(connection, heads.values())
         fellows = await self._fellows(connection, found)
         found |= await self._fetch(connection, fellows)
-        self._heads = found
+        self._keep_heads(found)
         reasons = {row[0]: row[2] for row in chain(heads.values(), fellows)}
         waiting = {uid: reasons[uid] for uid, job in found.items() if job.status in WAITING}
         verdicts = verdicts_of(await queued.verdicts.fetchall())
@@ -313,12 +316,19 @@ class SnapshotReader:
         cursor = await connection.execute(_FELLOWS, (sorted(wanted),), binary=True)
         return [row for row in await cursor.fetchall() if row[0] not in heads]
 
+    def _keep_heads(self, found: Mapping[str, Job]) -> None:
+        if len(self._heads) + len(found) > HEADS_KEPT:
+            self._heads, self._older_heads = {}, self._heads
+        self._heads.update(found)
+
     async def _fetch(self, connection: Connection, heads: Iterable[TupleRow]) -> dict[str, Job]:
         """In the order of the heads. A row at a version never changes, so those of the last
-        snapshot are not fetched again."""
-        seen = self._heads
+        snapshots are not fetched again."""
+        seen, older = self._heads, self._older_heads
         found: dict[str, Job | None] = {
-            head[0]: job if (job := seen.get(head[0])) and job.version == head[1] else None
+            (uid := head[0]): job
+            if (job := seen.get(uid) or older.get(uid)) and job.version == head[1]
+            else None
             for head in heads
         }
         missing = [uid for uid, job in found.items() if job is None]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from typing import TypedDict, Unpack
 
 from core.active import ActiveIndex
@@ -67,6 +68,7 @@ class PlanBuilder:
         """What places have delivered and refused."""
         self._encode = encode
         self._placed: dict[str, list[str]] = {}
+        self._waiting: tuple[int, list[Job], dict[str, list[Job]]] | None = None
 
     def vms_of(self, cluster: str) -> list[Vm]:
         """The cluster's VMs as they are after the steps so far."""
@@ -83,18 +85,26 @@ class PlanBuilder:
         """Jobs of the snapshot that held and awaited no VM when the cycle began."""
         return [self.jobs[uid] for uid in self._heads]
 
-    def waiting(self) -> list[Job]:
+    def waiting(self) -> Sequence[Job]:
         """Jobs that wait, after the steps so far: admitted ones first, then the heads."""
-        known = {**self.active.admitted, **dict.fromkeys(self.jobs.news)}
-        return [job for job in map(self.jobs.__getitem__, known) if job.status in WAITING]
+        return self._who_waits()[1]
 
-    def waiting_by_cluster(self) -> dict[str, list[Job]]:
+    def waiting_by_cluster(self) -> Mapping[str, Sequence[Job]]:
         """Jobs that may be admitted: whatever is behind a hold waits for something else."""
-        groups: dict[str, list[Job]] = {}
-        for job in self.waiting():
-            if not job.out_of_queue:
-                groups.setdefault(job.cluster, []).append(job)
-        return groups
+        return self._who_waits()[2]
+
+    def _who_waits(self) -> tuple[int, Sequence[Job], Mapping[str, Sequence[Job]]]:
+        """Worked out again after each step that changed something: most cycles change nothing."""
+        if self._waiting is None or self._waiting[0] != self.jobs.puts:
+            news, active, groups = self.jobs.news, self.active.jobs, dict[str, list[Job]]()
+            first = (news[uid] if uid in news else active[uid] for uid in self.active.admitted)
+            rest = (job for uid, job in news.items() if uid not in self.active.admitted)
+            found = [job for job in chain(first, rest) if job.status in WAITING]
+            for job in found:
+                if not job.out_of_queue:
+                    groups.setdefault(job.cluster, []).append(job)
+            self._waiting = (self.jobs.puts, found, groups)
+        return self._waiting
 
     def jobs_on(self, vm_uid: str) -> list[Job]:
         """Jobs that hold a lease on a VM, after the steps so far."""

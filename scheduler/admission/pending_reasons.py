@@ -78,6 +78,19 @@ class Situation:
                 found.setdefault(vm.gang, []).append(vm)
         return found
 
+    @cached_property
+    def _behind(self) -> dict[tuple[str, int], str]:
+        return {}
+
+    def behind(self, job: Job) -> str:
+        """Whom it is behind: the same words for the jobs of a tenant and class."""
+        assert self.spec is not None, "nobody is ahead where there is no queue"
+        key = (job.spec.tenant_id, job.spec.priority)
+        words = self._behind.get(key)
+        if words is None:
+            words = self._behind[key] = behind_words(job, self.spec.queue, self.last)
+        return words
+
     def members(self, job: Job) -> Sequence[Job]:
         """All of its gang, by rank; where that is not known, the job alone."""
         if self.plan is None or job.gang is None:
@@ -98,6 +111,8 @@ class Rule:
     statuses: Collection[JobStatus] = WAITING
     alike: bool = False
     """All jobs of a cluster that ask for the same have the same words."""
+    possible: Callable[[Situation], bool] = lambda _: True
+    """Whether any job of the cluster can have it."""
 
 
 # --- the rules ---------------------------------------------------------------------------
@@ -105,6 +120,8 @@ class Rule:
 
 def _retry(job: Job, at: Situation) -> str | None:
     """When the next attempt starts, of a job whose last one failed; of a gang, any member's."""
+    if job.gang is None and job.retry_at is None:
+        return None
     waits = [m for m in at.members(job) if m.status is S.QUEUED and m.is_backing_off(at.now)]
     if not waits:
         return None
@@ -198,7 +215,7 @@ def _queue_order(job: Job, at: Situation) -> str | None:
     if at.plan is not None:
         together = f"needs {job.spec.least} VMs at once: " if job.spec.least > 1 else ""
         limit = f"cluster {job.cluster} is at its limit of {at.spec.vm_max} VMs"
-        return together + limit + behind_words(job, at.spec.queue, at.last)
+        return together + limit + at.behind(job)
     if not at.far_back:
         return None  # it has only just come: the next cycle says why it waits
     return (
@@ -209,14 +226,21 @@ def _queue_order(job: Job, at: Situation) -> str | None:
 
 
 RULES: Sequence[Rule] = (
-    Rule("budget", lambda job, at: at.budgets.why(job), _QUEUED),
+    Rule(
+        "budget",
+        lambda job, at: at.budgets.why(job),
+        _QUEUED,
+        possible=lambda at: bool(at.budgets.held),
+    ),
     Rule("retry", _retry, _QUEUED),
     Rule("quota", lambda job, at: at.refused(job), _QUEUED),
     Rule("gang_pause", _gang_pause, _QUEUED),
     Rule("flex_start", _flex_start, _PROVISIONING),
     Rule("price_or_size", _price_or_size, alike=True),
     Rule("preemption", lambda job, at: at.answers.words(job) if at.answers else None, _QUEUED),
-    Rule("reservation", _reservation, _QUEUED),
+    Rule(
+        "reservation", _reservation, _QUEUED, possible=lambda at: at.admission.held_room is not None
+    ),
     Rule("no_cluster", _no_cluster, alike=True),
     Rule("drained", _drained, alike=True),
     Rule("no_region", _no_region, alike=True),
@@ -260,7 +284,8 @@ class _Reasons:
         own: list[Words] = []
         for rule in _RULES_OF[job.status]:
             if not rule.alike:
-                own.append(rule.words)
+                if rule.possible(self._at):
+                    own.append(rule.words)
             elif words := rule.words(job, self._at):
                 return own, words
         return own, ""

@@ -3,8 +3,9 @@ it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 from core.changes import Snapshot
 from core.cluster import ClusterSpec
@@ -25,6 +26,7 @@ _REQUIREMENTS = (
     *("spot", "allow_larger", "replicas"),
 )
 """What decides which clusters serve a job: jobs that agree in all of it are served alike."""
+_kind_of: Callable[[JobSpec], tuple[object, ...]] = attrgetter(*_REQUIREMENTS)
 
 
 def fall_back(plan: PlanBuilder, snapshot: Snapshot, clusters: Clusters) -> None:
@@ -32,13 +34,15 @@ def fall_back(plan: PlanBuilder, snapshot: Snapshot, clusters: Clusters) -> None
     One that asked for exactly its cluster stays there."""
     after = timedelta(seconds=plan.rules.timers.fallback_after_s)
     usable = [spec for spec in clusters.values() if not spec.drain and spec.vm_max > 0]
-    stuck = [job for job in plan.waiting() if _waits_long(job, plan.now, after)]
-    if not stuck or len(usable) < 2:
+    if len(usable) < 2:
         return
-    others = _Others(plan, snapshot, clusters)
+    others = _Others(plan, snapshot, clusters, usable)
+    if not others.have_room:
+        return  # where every cluster is full, it does not matter who waits
+    stuck = [job for job in plan.waiting() if _waits_long(job, plan.now, after)]
     for job in sorted(stuck, key=arrival_key):
         why = others.nothing_for(job)
-        target = others.next_for(job, usable) if why else None
+        target = others.next_for(job) if why else None
         if target is not None:
             waited_s = (plan.now - job.queued_since).total_seconds()
             reason = (
@@ -61,17 +65,36 @@ def _waits_long(job: Job, now: datetime, wait_limit: timedelta) -> bool:
 class _Others:
     """What the clusters have to give, as jobs are moved around."""
 
-    def __init__(self, plan: PlanBuilder, snapshot: Snapshot, clusters: Clusters) -> None:
+    def __init__(
+        self,
+        plan: PlanBuilder,
+        snapshot: Snapshot,
+        clusters: Clusters,
+        usable: Sequence[ClusterSpec],
+    ) -> None:
         self._plan, self._snapshot, self._clusters = plan, snapshot, clusters
+        self._usable = usable
         self._rooms: dict[str, Room] = {}
         self._slots: dict[str, Slots] = {}
         # Many jobs are alike: each question about a cluster is answered once.
         self._blocks: dict[tuple[str, tuple[str, ...], tuple[str, ...]], str] = {}
         self._fleets: dict[str, tuple[int, frozenset[str]]] = {}
-        self._choices: dict[tuple[object, ...], list[ClusterSpec]] = {}
+        self._choices: dict[tuple[object, ...], dict[str, ClusterSpec]] = {}
+        """What jobs ask for → the clusters that serve it and may still have something."""
         self._hopeless: set[tuple[str, tuple[object, ...]]] = set()
         self._waiting = plan.waiting_by_cluster()
         self._census = plan.active.census.after(plan.moves)
+        self._full = frozenset(spec.name for spec in usable if self._is_full(spec))
+
+    @property
+    def have_room(self) -> bool:
+        """Nothing becomes free during a cycle: if no cluster has room, nobody moves."""
+        return len(self._full) < len(self._usable)
+
+    def _is_full(self, spec: ClusterSpec) -> bool:
+        """For certain: where VMs are shared, that takes a look at all of them."""
+        ahead = self._census.leased[spec.name] + len(self._waiting.get(spec.name, ()))
+        return not spec.share and ahead >= spec.vm_max
 
     def nothing_for(self, job: Job) -> str:
         """Why its own cluster has nothing for it; empty: it may have something soon."""
@@ -103,33 +126,37 @@ class _Others:
             self._blocks[key] = found
         return self._blocks[key]
 
-    def next_for(self, job: Job, usable: list[ClusterSpec]) -> ClusterSpec | None:
+    def next_for(self, job: Job) -> ClusterSpec | None:
         """The first in the job's preference that has a VM for it, or may get one."""
-        kind = tuple(getattr(job.spec, name) for name in _REQUIREMENTS)
+        kind = _kind_of(job.spec)
         if (job.cluster, kind) in self._hopeless:
             return None
         here, now, dear = self._clusters.get(job.cluster), self._plan.now, False
-        for spec in self._in_preference(kind, job.spec, usable):
+        choices = self._in_preference(kind, job.spec)
+        for spec in tuple(choices.values()):
             if spec.name == job.cluster:
                 continue
             if not self._plan.deadline_slack.allows(job, here, spec, now):
                 dear = True
             elif self._has_something(job, spec):
                 return spec
+            elif not spec.keeps_tenants_apart:
+                # It has nothing for any of this kind, and will not have during the cycle: with
+                # many clusters, each is asked once, not once for each of the others.
+                del choices[spec.name]
         if not dear:
             # Nothing becomes free during a cycle: the next one of its kind need not ask.
             self._hopeless.add((job.cluster, kind))
         return None
 
-    def _in_preference(
-        self, kind: tuple[object, ...], spec: JobSpec, usable: list[ClusterSpec]
-    ) -> list[ClusterSpec]:
-        """Empty: nothing in the configuration serves it any more, not even elsewhere."""
+    def _in_preference(self, kind: tuple[object, ...], spec: JobSpec) -> dict[str, ClusterSpec]:
+        """Those that are not full. Empty: or nothing in the configuration serves it any more."""
         if kind not in self._choices:
             try:
-                self._choices[kind] = list(in_preference(spec, usable))
+                found = in_preference(spec, self._usable)
             except BadInput:
-                self._choices[kind] = []
+                found = []
+            self._choices[kind] = {one.name: one for one in found if one.name not in self._full}
         return self._choices[kind]
 
     def _has_something(self, job: Job, spec: ClusterSpec) -> bool:

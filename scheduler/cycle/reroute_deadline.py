@@ -32,6 +32,8 @@ def leave_spot(plan: PlanBuilder, snapshot: Snapshot, clusters: Clusters) -> Non
         vms, timers = plan.vms_of(cluster), plan.rules.timers
         return delivery_s(clusters[cluster], snapshot, vms, timers)
 
+    if not any(spec.spot for spec in clusters.values()):
+        return
     for job in plan.waiting():
         gang = _gang(job, plan, clusters)
         here = clusters.get(job.cluster)

@@ -88,6 +88,8 @@ class BudgetStatus:
 
     def free(self, jobs: Iterable[Job]) -> list[Job]:
         """The jobs that may be started, in their order: one that is held takes nobody's place."""
+        if not self.held:
+            return list(jobs)
         return [job for job in jobs if self.why(job) is None or job.status is not S.QUEUED]
 
 

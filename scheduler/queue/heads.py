@@ -18,6 +18,13 @@ from scheduler.queue.fair_share import shares_of
 
 SPARE = 32
 """Also of clusters without room: jobs that wait too long may be moved elsewhere."""
+FEW = 8
+"""Beyond the room of clusters that are not looked at closely in this cycle: enough for
+preemption."""
+CLOSELY = 32
+"""So many clusters whose room is filled by admitted jobs are looked at closely in a cycle, in
+turns: where there are hundreds, the heads of all of them would be most of a cycle's work, and
+nothing more can start there."""
 UNSERVED = 100
 """Jobs of a cluster that takes none are told so; more of them than anybody looks at are not."""
 
@@ -27,12 +34,28 @@ ORDER_S = 1.0
 as this. Who is served is decided by the shares of the moment, among all whose heads were read."""
 
 
+class Turns:
+    """Which clusters are looked at closely though their room is filled: all where they are few."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def take(self, filled: Sequence[str]) -> Collection[str]:
+        """Those of this cycle. After `len(filled) / CLOSELY` cycles each has had its turn."""
+        if len(filled) <= CLOSELY:
+            return filled
+        first = self._next % len(filled)
+        self._next = first + CLOSELY
+        return (*filled, *filled)[first : first + CLOSELY]
+
+
 class TenantQueues:
     """Order and quotas from cycle to cycle. What a tenant may start is worked out again when
     somebody set it up, or when one of its jobs got or lost a VM: a cycle costs those, not all there
     are."""
 
     def __init__(self) -> None:
+        self.turns = Turns()
         self._order: list[str] = []
         self._usage: Mapping[str, Usage] | None = None
         self._of: tuple[object, ...] = ()
@@ -105,20 +128,30 @@ def heads_for(
             machine: tuple(name for name in free if name not in full) if full else tuple(free)
             for machine, full in queues.full(live.tenants, machines, census).items()
         }
-        wanted = [_heads_of(spec, census, lists[machines[spec.name]]) for spec in clusters.values()]
+        rooms = {spec.name: _room_in(spec, census) for spec in clusters.values()}
+        filled = [name for name, room in rooms.items() if room <= census.awaiting[name]]
+        briefly = frozenset(filled).difference(queues.turns.take(filled))
+        wanted = [
+            _heads_of(spec, rooms[name], lists[machines[name]], closely=name not in briefly)
+            for name, spec in clusters.items()
+        ]
         lost = (HeadsOf(name, UNSERVED) for name in live.queues if name not in clusters)
         return [*wanted, *lost]
 
     return ask
 
 
-def _heads_of(spec: ClusterSpec, census: Census, tenants: Sequence[str]) -> HeadsOf:
+def _room_in(spec: ClusterSpec, census: Census) -> int:
+    """How many jobs more it may run."""
+    jobs = spec.vm_max * spec.slots if spec.share else spec.vm_max
+    return 0 if spec.drain else max(0, jobs - census.leased[spec.name])
+
+
+def _heads_of(spec: ClusterSpec, room: int, tenants: Sequence[str], *, closely: bool) -> HeadsOf:
     # Without a rank among tenants, jobs that may not start stand in the way: look past them.
     fair = spec.queue is QueueRule.FAIR and not spec.drain
-    jobs = spec.vm_max * spec.slots if spec.share else spec.vm_max
-    room = 0 if spec.drain else max(0, jobs - census.leased[spec.name])
-    limit = room + (SPARE if fair else UNSERVED)
-    return HeadsOf(spec.name, limit, spec.queue, tenants, room=room)
+    more = (SPARE if fair else UNSERVED) if closely else FEW
+    return HeadsOf(spec.name, room + more, spec.queue, tenants, room=room)
 
 
 def _left(limits: Amounts, holding: Holding, machines: Mapping[str, MachineShape]) -> Amounts:

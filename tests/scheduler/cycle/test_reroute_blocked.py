@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from dataclasses import replace
+
+import pytest
 
 from core.changes import Snapshot
 from core.cluster import ClusterSpec
@@ -11,6 +15,7 @@ from core.messages import OutMessage
 from core.region_blocks import BlockKind, RegionBlock
 from core.vm import Vm
 from scheduler.cycle.plan import Circumstances, plan_jobs
+from scheduler.cycle.reroute_blocked import fall_back
 from scheduler.cycle.silence import Silence
 from scheduler.plan_builder import PlanBuilder
 from tests.builders import REGIONS, RULES, at, cluster, dice, job, snapshot, vm
@@ -130,3 +135,52 @@ def test_a_move_needs_the_same_consent_as_a_submission() -> None:
         for words, found in ((refused, FIRST.name), (agreed, target.name)):
             plan = cycle(waiting(**words), blocks=OUT, clusters=(FIRST, target))
             assert where(plan) == found, words
+
+
+KINDS: tuple[dict[str, object], ...] = (
+    {"gpu_types": TYPES},
+    {"gpu_types": TYPES[::-1]},
+    {"gpu_types": TYPES, "regions": REGIONS[:1]},
+    {"gpu_types": TYPES, "max_usd_per_hour": 1.5},
+    {"gpu_type": TYPES[0]},
+)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_nobody_is_overlooked_where_each_cluster_is_asked_once(seed: int) -> None:
+    """Of many clusters, a job finds no place exactly if none has room for it: as many moved to each
+    as it has room for, and whoever stays would find nothing if it asked all of them again."""
+    drawn = random.Random(seed)
+    clusters = tuple(
+        replace(
+            cluster(f"1x{TYPES[n % 2]}", vm_max=drawn.randrange(4), machine_type=f"m-{n}"),
+            name=f"c-{n}",
+        )
+        for n in range(8)
+    )
+    jobs = tuple(
+        job(n, E.ADMITTED, cluster=f"c-{drawn.randrange(8)}", **drawn.choice(KINDS))
+        for n in range(drawn.randrange(1, 14))
+    )
+    blocks = tuple(
+        b for n in range(8) if drawn.random() < 0.6 for b in stockout(f"m-{n}", *REGIONS)
+    )
+    seen = snapshot(jobs, (), blocks, now=at(LATE_S))
+    plan = PlanBuilder(seen, RULES, lambda _: OutMessage("control", b""))
+    named = {spec.name: spec for spec in clusters}
+    fall_back(plan, seen, named)
+    came = Counter(after.cluster for _, after in plan.moves)
+    waited = Counter(one.cluster for one in jobs)
+    assert all(count + waited[name] <= named[name].vm_max for name, count in came.items())
+    stayed = [one for one in jobs if plan.jobs[one.uid] is one]
+    for one in stayed:
+        alone = snapshot((one,), (), blocks, now=at(LATE_S))
+        again = PlanBuilder(alone, RULES, lambda _: OutMessage("control", b""))
+        left = {
+            name: replace(spec, vm_max=max(0, spec.vm_max - came[name] - waited[name]))
+            if name != one.cluster
+            else spec
+            for name, spec in named.items()
+        }
+        fall_back(again, alone, left)
+        assert again.jobs[one.uid] is one, "it would have found something"
