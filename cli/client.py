@@ -5,26 +5,30 @@ from __future__ import annotations
 import json
 import math
 import os
-import ssl
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from typing import Any
+from urllib.parse import quote
 
 from typer import BadParameter
 
+from cli.connection import (
+    TIMEOUT_S,
+    ApiCall,
+    CallFailed,
+    NoAnswerInTime,
+    NobodyListens,
+    Response,
+    answers,
+    connect,
+)
 from cli.credentials import key_for
 from cli.paths import PROGRAM, alive, home
-from core.browser_checks import is_loopback
 from core.errors import BadInput, Fault, ZenError
 
-if TYPE_CHECKING:
-    import httpx
-
-TIMEOUT_S = 30.0
 ALIVE_S = 1.0
 Json = dict[str, Any]
 
@@ -66,16 +70,9 @@ def api_address(named: str | None) -> str:
 
 def _answering(apis: Sequence[str]) -> str | None:
     """The first replica that says it lives: one of several may have died, or hang."""
-    from http.client import HTTPConnection, HTTPException
-
-    for address in apis if len(apis) > 1 else ():
-        parts = urlsplit(address)
-        line = HTTPConnection(parts.hostname or "", parts.port, timeout=ALIVE_S)
-        with closing(line), suppress(OSError, HTTPException):
-            line.request("GET", "/api/v1/health")
-            if line.getresponse().status == 200:
-                return address
-    return None
+    alone = len(apis) < 2
+    living = (one for one in apis if not alone and answers(one, f"{API.prefix}/health", ALIVE_S))
+    return next(living, None)
 
 
 def sim_client(address: str | None = None) -> Client:
@@ -94,18 +91,6 @@ def path(*words: str) -> str:
         if word.strip() in ("", ".", ".."):
             raise BadParameter(f"got {word!r}, expected an id")
     return "/" + "/".join(quote(word, safe="") for word in words)
-
-
-def open_http(address: str) -> httpx.Client:
-    """The connection. A proxy of the environment must not catch what is meant for loopback."""
-    import httpx
-
-    host = urlsplit(address).hostname or ""
-    local = is_loopback(host)
-    # httpx reads SSL_CERT_FILE only together with the proxies of the environment.
-    mine = os.environ.get("SSL_CERT_FILE") if local and address.startswith("https:") else None
-    verify = ssl.create_default_context(cafile=mine) if mine else True
-    return httpx.Client(base_url=address, timeout=TIMEOUT_S, trust_env=not local, verify=verify)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +114,7 @@ class Client:
         """`key`: the one to send; without it the one that belongs to the address."""
         self.address, self._prefix, self._what = address, server.prefix, server.name
         try:
-            self._http = open_http(address)
+            self._http = connect(address)
         except Exception as error:  # httpx raises several kinds for an address it cannot parse
             raise Unreachable(f"{address!r} is no address of an API: {error}") from error
         self.key = key or (key_for(address) if server.wants_key else None)
@@ -177,18 +162,13 @@ class Client:
         query: Mapping[str, object] | None = None,
         body: object = None,
         timeout_s: float = TIMEOUT_S,
-    ) -> httpx.Response:
+    ) -> Response:
         """One request; any answer of 400 and above is raised as Refused."""
+        sent = None if body is None else _encoded(body)
+        headers = self._headers | ({} if body is None else {"content-type": "application/json"})
         with self._in_words(timeout_s):
-            response = self._http.request(
-                method,
-                f"{self._prefix}{where}",
-                params=_given(query),
-                content=None if body is None else _encoded(body),
-                headers=self._headers
-                | ({} if body is None else {"content-type": "application/json"}),
-                timeout=timeout_s,
-            )
+            made = ApiCall(method, f"{self._prefix}{where}", _given(query), headers, sent)
+            response = self._http.request(made, timeout_s)
         if response.status_code >= 400:
             raise _refusal(response)
         return response
@@ -196,15 +176,11 @@ class Client:
     @contextmanager
     def stream(
         self, where: str, query: Mapping[str, object], headers: Mapping[str, str]
-    ) -> Iterator[httpx.Response]:
+    ) -> Iterator[Response]:
         """A GET whose body is read piece by piece; errors of both are told alike."""
-        url = f"{self._prefix}{where}"
-        with (
-            self._in_words(TIMEOUT_S),
-            self._http.stream(
-                "GET", url, params=_given(query), headers={**self._headers, **headers}
-            ) as response,
-        ):
+        sent = {**self._headers, **headers}
+        made = ApiCall("GET", f"{self._prefix}{where}", _given(query), sent)
+        with self._in_words(TIMEOUT_S), self._http.stream(made) as response:
             if response.status_code >= 400:
                 response.read()
                 raise _refusal(response)
@@ -212,17 +188,15 @@ class Client:
 
     @contextmanager
     def _in_words(self, timeout_s: float) -> Iterator[None]:
-        import httpx
-
         try:
             yield
-        except httpx.ConnectError as error:
+        except NobodyListens as error:
             raise Unreachable(self._nobody()) from error
-        except httpx.TimeoutException as error:
+        except NoAnswerInTime as error:
             raise Unreachable(
                 f"the {self._what} at {self.address} did not answer within {timeout_s:g} s"
             ) from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except CallFailed as error:
             raise Unreachable(f"the {self._what} at {self.address} failed: {error}") from error
 
     def _nobody(self) -> str:
@@ -237,7 +211,7 @@ class Client:
             " (or name another address with --api or ZEN_API)"
         )
 
-    def json(self, response: httpx.Response) -> Json:
+    def json(self, response: Response) -> Json:
         """The answer as an object."""
         try:
             body = response.json()
@@ -281,7 +255,7 @@ def _given(query: Mapping[str, object] | None) -> dict[str, Any]:
     return {key: value for key, value in (query or {}).items() if value is not None}
 
 
-def _refusal(response: httpx.Response) -> Refused:
+def _refusal(response: Response) -> Refused:
     status = response.status_code
     try:
         body = response.json()

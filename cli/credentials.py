@@ -7,8 +7,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from cli.paths import home
-from core.api_keys import parse_key
 from core.errors import ZenError
+from core.key_form import KEY
 
 KEY_VARIABLE = "ZEN_API_KEY"
 FILE_VARIABLE = "ZEN_API_KEY_FILE"
@@ -67,6 +67,6 @@ def read_key(file: Path) -> str:
 
 
 def _checked(text: str, where: str) -> str:
-    if parse_key(text) is None:
+    if KEY.match(text) is None:
         raise BadKeyFile(f"{where} holds no API key: expected zen_<id>_<64 hexadecimal digits>")
     return text

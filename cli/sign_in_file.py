@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from core.clock import SystemClock
 from core.errors import ZenError
-from core.ports import Clock
 
 if TYPE_CHECKING:
     from cli.oidc_flows import IssuedTokens, LoginClient
+    from core.ports import Clock
 
 FILE_NAME = "sign-in.json"
 REFRESH_BEFORE = timedelta(seconds=60)
@@ -148,7 +148,7 @@ def token_for(address: str) -> str | None:
 
 
 def _refreshed(found: SignIn, clock: Clock) -> SignIn:
-    from cli.client import open_http
+    from cli.connection import open_http
     from cli.oidc_flows import IssuerClient, SignInFailed
 
     again = f"{found.email} is not signed in any more: zen login, or zen logout"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import re
 from dataclasses import dataclass
 from datetime import datetime
 
 from core.access import Scope
+from core.key_form import KEY
 
-_FORM = re.compile(r"zen_([a-z0-9]{12})_([0-9a-f]{64})\Z")
 SECRET_BYTES = 32
 
 
@@ -63,7 +62,7 @@ def secret_hash(text: str) -> bytes:
 
 def parse_key(text: str) -> tuple[str, bytes] | None:
     """(id, hash of the secret), or None if this is no key."""
-    found = _FORM.match(text)
+    found = KEY.match(text)
     return (found[1], secret_hash(found[2])) if found else None
 
 

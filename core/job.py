@@ -12,52 +12,16 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+from core import job_status
 from core.groups import GroupKey, Owner
 from core.health import HealthRules
 from core.job_fields import JobSpec
 from core.queueing import QueuePolicy
 from core.timers import Timers
 
-
-class JobStatus(StrEnum):
-    """Where a job is on its road."""
-
-    QUEUED = "QUEUED"
-    """Valid; waits in the queue, for quota or for other jobs."""
-    PROVISIONING = "PROVISIONING"
-    """Admitted: it counts as demand for a VM, and is bound to none."""
-    ASSIGNED = "ASSIGNED"
-    """A VM (of a gang: every VM) holds the lease; the start is sent."""
-    STARTING = "STARTING"
-    """Claimed by the worker, not running yet."""
-    RUNNING = "RUNNING"
-    """Its command runs."""
-    PREEMPTING = "PREEMPTING"
-    """Told to save its work and stop for another job; it goes back to the queue."""
-    STOPPING = "STOPPING"
-    """Told to end: SIGTERM, then the grace time."""
-    SUCCEEDED = "SUCCEEDED"
-    """Final: it ended with exit code 0 and its outputs are stored."""
-    FAILED = "FAILED"
-    """Final, with a reason."""
-    CANCELLED = "CANCELLED"
-    """Final: somebody stopped it, or what it waited for ended badly."""
-
-    @property
-    def final(self) -> bool:
-        """Final states absorb: nothing ever leaves them."""
-        return self in FINAL
-
-    @property
-    def leased(self) -> bool:
-        """A VM works for the job in this state."""
-        return self in LEASED
-
-
+JobStatus = job_status.JobStatus
+FINAL, WAITING, LEASED = job_status.FINAL, job_status.WAITING, job_status.LEASED
 S = JobStatus
-FINAL = frozenset({S.SUCCEEDED, S.FAILED, S.CANCELLED})
-WAITING = frozenset({S.QUEUED, S.PROVISIONING})
-LEASED = frozenset({S.ASSIGNED, S.STARTING, S.RUNNING, S.PREEMPTING, S.STOPPING})
 
 
 class JobEvent(StrEnum):

@@ -17,7 +17,7 @@ from cli.output.terminal import without_orders
 from cli.paths import PROGRAM
 from core.clock import SystemClock
 from core.errors import NotFound
-from core.job import FINAL
+from core.job_status import FINAL
 
 PAGE = 500
 JOBS_MAX = 100_000

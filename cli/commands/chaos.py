@@ -13,7 +13,7 @@ import typer
 
 from cli.chaos.scenarios import CLUSTER, ChaosPlan, Scenario, plan_for
 from cli.options import AsJson, command
-from cli.output.printing import Answer, fitted, say
+from cli.output.printing import Answer, Printable, fitted, say
 from cli.paths import Home
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def chaos(
     Answer(verdict.as_json(), text, code=0 if verdict.ok else 1).print(as_json)
 
 
-def _text(verdict: ChaosVerdict, again: str) -> Iterator[object]:
+def _text(verdict: ChaosVerdict, again: str) -> Iterator[Printable]:
     yield fitted(("WHAT", "MEASURED", "MUST HOLD"), verdict.rows())
     yield from (f"NOT AS IT MUST BE: {fault}" for fault in verdict.faults[:FAULTS_SHOWN])
     if verdict.faults:

@@ -12,7 +12,7 @@ from cli.client import Client, Json
 from cli.commands.known_names import refuse_unknown
 from cli.options import AsJson, Cluster, command
 from cli.output.durations import between, clock_time, moment, short
-from cli.output.printing import Answer, fitted, money, not_all, price, watch
+from cli.output.printing import Answer, Printable, fitted, money, not_all, price, watch
 from cli.output.tables import Fitted
 from core.clock import SystemClock
 from core.vm import vm_word
@@ -57,7 +57,7 @@ def clusters(
     Answer(found, _clusters_text(found["clusters"], everything)).print(as_json)
 
 
-def _clusters_text(found: list[Json], everything: bool) -> Iterator[object]:
+def _clusters_text(found: list[Json], everything: bool) -> Iterator[Printable]:
     yield clusters_table(found, _now(), every_region=everything)
     if burn := sum(cluster.get("burn_usd_per_hour", 0) for cluster in found):
         yield f"burn rate: {price(burn)}/h now"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,16 +15,15 @@ from cli.commands.groups import one_by_one, stop_body, summary
 from cli.commands.known_names import refuse_unknown
 from cli.job_options import filter_options
 from cli.options import AsJson, Cluster, Given, JobOrArray, Limit, User, command
+from cli.output.cells import Cell
+from cli.output.counts import counted
 from cli.output.durations import between, moment, short
 from cli.output.etas import eta_cell
 from cli.output.printing import Answer, fitted, not_all, status_text, total_words, watch
 from cli.output.tables import Fitted
 from cli.paths import PROGRAM
 from core.clock import SystemClock
-from core.job import FINAL, JobStatus
-
-if TYPE_CHECKING:
-    from rich.text import Text
+from core.job_status import FINAL, JobStatus
 
 STATES = ("pending", "scheduled", "running", "preempted", "completed", "failed", "cancelled")
 HEADINGS = (
@@ -211,11 +210,6 @@ def _stop(client: Client, job_id: str, user: str | None, body: Json) -> Json:
 # --- tables -------------------------------------------------------------------------------------
 
 
-def counted(counts: Json) -> str:
-    """3 running, 12 queued."""
-    return ", ".join(f"{n} {name.lower()}" for name, n in counts.items() if n)
-
-
 def jobs_table(
     page: Json, now: datetime, height: int | None = None, foot: Sequence[str] = ()
 ) -> Fitted:
@@ -260,11 +254,11 @@ def vm_of(job: Json) -> Json:
     return found or {}
 
 
-def _status(job: Json) -> Text:
+def _status(job: Json) -> Cell:
     """Of a gang: how many of its members run."""
     text = status_text(job["status"])
     if job.get("members_running") is not None and job["status"] not in FINAL:
-        text.append(f" {job['members_running']}/{vms_of(job)}")
+        return Cell.joined(text, f" {job['members_running']}/{vms_of(job)}")
     return text
 
 

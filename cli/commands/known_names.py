@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.errors import BadInput
-from core.submission import unknown
 
 if TYPE_CHECKING:
     from cli.client import Client, Json
@@ -20,6 +19,8 @@ def refuse_unknown(
 ) -> None:
     """BadInput for names that the service does not know. Asked only when nothing was found: what
     is left of a cluster that the configuration has lost is still shown."""
+    from core.submission import unknown
+
     faults = []
     if cluster is not None or region is not None:
         clusters = client.get("/clusters")["clusters"]

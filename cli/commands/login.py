@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.client import SIGN_IN_PAGE, Client, Refused, api_address, open_http
+from cli.client import SIGN_IN_PAGE, Client, Refused, api_address
+from cli.connection import open_http
 from cli.options import Api, command
 from cli.output.printing import Answer
 from core.clock import SystemClock

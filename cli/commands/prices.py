@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import typer
 
 from cli.client import Client, Json, Refused
+from cli.connection import Response
 from cli.output.durations import short
 from cli.output.printing import Answer, fitted, note
 from cli.output.tables import Fitted
-
-if TYPE_CHECKING:
-    import httpx
 
 NOT_CONFIRMED = "price_not_confirmed"
 OTHERS_MAX = 4
@@ -22,7 +19,7 @@ NO_SPOT = "no_spot"
 FLAGS = {"allow_larger": "--allow-larger", "spot": "--spot"}
 
 
-def send(client: Client, body: Json, yes: bool) -> httpx.Response:
+def send(client: Client, body: Json, yes: bool) -> Response:
     """Submits; a price that must be confirmed is shown and asked about. Without a terminal the
     command ends with 2, unless `yes`."""
     try:

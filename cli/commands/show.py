@@ -15,7 +15,7 @@ from cli.output.client_words import in_words_of, state_in
 from cli.output.durations import between, clock_time, moment, short
 from cli.output.etas import eta_words, run_words
 from cli.output.follow import events_of
-from cli.output.printing import Answer, clean, fitted, heading, money, price, status_text
+from cli.output.printing import Answer, Printable, clean, fitted, heading, money, price, status_text
 from cli.output.tables import Fitted
 from core.clock import SystemClock
 from core.job_fields import SPEC_FIELDS
@@ -74,7 +74,7 @@ def show(
     return Answer(found | more, _text(found | more, said))
 
 
-def _text(job: Json, said: Said) -> Iterator[object]:
+def _text(job: Json, said: Said) -> Iterator[Printable]:
     now, members = SystemClock().now(), job.get("members")
     if members:
         job["cost_usd"] = sum(member["cost_usd"] for member in members)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.options import AsJson, command
-from cli.output.printing import console, emit, fitted, note, say
+from cli.output.printing import emit, fitted, note, put, say
 
 if TYPE_CHECKING:
     from sim.virtual.report import SimulationSummary
@@ -117,7 +117,7 @@ def _crash_points(every: int, workers: int, *, as_json: bool) -> None:
         rows = [dict(zip(names, row, strict=True)) for row in found.rows()]
         emit({"faults": faults, "boundaries": rows})
     else:
-        console().print(fitted(headings, found.rows(), right="PASSED CRASHED RECOVERED"))
+        put(fitted(headings, found.rows(), right="PASSED CRASHED RECOVERED"))
         longest_s = max(run.virtual_s for run in found.crashes) - found.calm.virtual_s
         later = f"at rest at most {longest_s:.0f} virtual seconds later than without"
         say(f"{len(found.crashes)} crashes; {later}")
@@ -142,15 +142,14 @@ def _tell(outcome: SeedResult, *, verbose: bool) -> None:
 def _print(summary: SimulationSummary) -> None:
     from sim.virtual.report import excluded_steps
 
-    screen = console()
     totals = _totals(summary)
-    screen.print(fitted(list(totals), [list(totals.values())], right=list(totals)))
+    put(fitted(list(totals), [list(totals.values())], right=list(totals)))
     say("")
     faults = sorted(summary.faults.items())
-    screen.print(fitted(("FAULT", "FIRED"), faults, right="FIRED"))
+    put(fitted(("FAULT", "FIRED"), faults, right="FIRED"))
     say("")
     steps = [(*step.split(), count) for step, count in sorted(summary.transitions.items())]
-    screen.print(fitted(("STATE", "EVENT", "TAKEN"), steps, right="TAKEN"))
+    put(fitted(("STATE", "EVENT", "TAKEN"), steps, right="TAKEN"))
     left_out = ", ".join(f"{status} {event}" for status, event in excluded_steps())
     say("")
     say(f"Not counted, being rare or no part of the simulated work: {left_out}")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cli.client import Client, Json, Refused, Unreachable, api_address
-from cli.commands.jobs import counted
 from cli.options import Api, command
+from cli.output.counts import counted
 from cli.output.durations import between, moment, short
 from cli.output.printing import Answer
 from cli.paths import PROGRAM, alive, home

@@ -23,7 +23,7 @@ from cli.output.printing import Answer, emit, note
 from cli.paths import PROGRAM, home
 from core.clock import SystemClock
 from core.errors import ZenError
-from core.job import FINAL
+from core.job_status import FINAL
 
 FILE_BYTES_MAX = 1024 * 1024
 

@@ -96,7 +96,7 @@ def launch(place: Home, options: Options, *, parent_fd: int | None = None) -> Ru
 
 def _argv(options: Options, ready_fd: int, parent_fd: int | None) -> list[str]:
     words = [
-        *(sys.executable, "-m", "cli", "node" if options.node else "up"),
+        *(sys.executable, "-P", "-m", "cli", "node" if options.node else "up"),
         *("--ready-fd", str(ready_fd)),
         *(() if options.node else ("--replicas", str(options.replicas))),
         *(("--gpus", str(options.node_gpus)) if options.node_gpus is not None else ()),

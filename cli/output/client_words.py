@@ -24,7 +24,7 @@ def in_words_of(job: Json, words: str) -> Json:
 def state_in(status: str, words: str) -> str:
     """A status of ours in the words of that command line."""
     from core.client_statuses import WORDS
-    from core.job import JobStatus
+    from core.job_status import JobStatus
 
     told = WORDS[JobStatus(status)]
     return told.tgpu if words == TGPU else told.multi_tenant

@@ -12,7 +12,7 @@ from cli.client import Client, Json, Refused, Unreachable, path
 from cli.output.printing import note
 from cli.output.terminal import LogFilter
 from core.clock import SystemClock
-from core.job import FINAL, WAITING
+from core.job_status import FINAL, WAITING
 
 WAIT_S = 15
 CHUNK_BYTES = 256 * 1024

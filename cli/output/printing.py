@@ -10,17 +10,20 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import typer
 
+from cli.output.cells import Cell, drawn_lines, shows_colours
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.text import Text
 
     from cli.output.tables import Fitted
 
 Page = dict[str, Any]
+Printable: TypeAlias = "str | Cell | Fitted"
 # Wide enough that nothing is cut when the output goes to a file or another program.
 PIPE_WIDTH = 250
 REFRESH_S = 1.0
@@ -44,8 +47,8 @@ class Answer:
     """What a command answers: JSON for scripts, or lines and tables for people."""
 
     json: object
-    text: Iterable[object] = ()
-    """Lines, and what rich can print; made only when it is printed, if it is a generator."""
+    text: Iterable[Printable] = ()
+    """Lines and tables; made only when they are printed, if it is a generator."""
     notes: Iterable[str] = ()
     """Lines on stderr, after the text."""
     code: int = 0
@@ -56,10 +59,7 @@ class Answer:
             emit(self.json)
         else:
             for part in self.text:
-                if isinstance(part, str):
-                    say(part)
-                else:
-                    console().print(part)
+                put(part)
             for line in self.notes:
                 note(line)
         if self.code:
@@ -103,14 +103,25 @@ def clean(text: object) -> str:
     return "".join(c if c.isprintable() else " " for c in str(text))
 
 
-def console(*, error: bool = False) -> Console:
-    """Where tables go. Lines are never cut: what is too long is wrapped by the terminal."""
+def put(part: Printable) -> None:
+    """Lines and tables for people, on stdout. Lines are never cut: what is too long is wrapped by
+    the terminal."""
+    if isinstance(part, str):
+        say(part)
+        return
+    terminal = sys.stdout.isatty()
+    room = get_terminal_size().columns if terminal else pipe_width(os.environ)
+    lines = [part] if isinstance(part, Cell) else part.lines(room)
+    sys.stdout.write(drawn_lines(lines, shows_colours(terminal, os.environ)))
+    sys.stdout.flush()
+
+
+def console() -> Console:
+    """For what is drawn again and again."""
     from rich.console import Console
 
-    file = sys.stderr if error else sys.stdout
     return Console(
-        file=file,
-        width=None if file.isatty() else pipe_width(os.environ),
+        width=None if sys.stdout.isatty() else pipe_width(os.environ),
         soft_wrap=True,
         markup=False,
         highlight=False,
@@ -150,24 +161,18 @@ def _words(names: str | Sequence[str]) -> Sequence[str]:
     return names.split() if isinstance(names, str) else names
 
 
-def heading(words: str) -> Text:
-    from rich.text import Text
-
-    return Text(clean(words), style="bold")
+def heading(words: str) -> Cell:
+    return Cell(clean(words), "bold")
 
 
-def status_text(status: object) -> Text:
-    from rich.text import Text
-
-    return Text(clean(status), style=STYLES.get(str(status), ""))
+def status_text(status: object) -> Cell:
+    return Cell(clean(status), STYLES.get(str(status), ""))
 
 
-def _cell(value: object) -> Text:
-    from rich.text import Text
-
-    if isinstance(value, Text):
+def _cell(value: object) -> Cell:
+    if isinstance(value, Cell):
         return value
-    return Text("-" if value in (None, "") else clean(value))
+    return Cell("-" if value in (None, "") else clean(value))
 
 
 def watch(

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from cli.output.cells import Cell
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.text import Text
 
 GAP = 2
 INDENT = 4
@@ -27,7 +28,7 @@ class Fitted:
     all be there. Only the columns of `drop` may be left out, the first one first."""
 
     headings: Sequence[str]
-    rows: Sequence[Sequence[Text]]
+    rows: Sequence[Sequence[Cell]]
     right: frozenset[str] = frozenset()
     drop: Sequence[str] = ()
     below: str = ""
@@ -43,21 +44,26 @@ class Fitted:
         assert not strangers, f"no such columns: {sorted(strangers)}"
         assert all(len(row) == len(self.headings) for row in self.rows), "a row with other columns"
 
+    def lines(self, room: int) -> Iterator[Cell]:
+        """On a terminal of so many columns."""
+        head, blocks = self._layout(room)
+        foot = [Cell(line) for words in self.foot for line in _wrapped(words, room, "")]
+        if self.height is not None:
+            yield from self._cut_to_height(head, blocks, foot, room)
+            return
+        yield from head
+        for block in blocks:
+            yield from block
+        yield from foot
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """On a screen that is drawn again and again, which rich does."""
         from rich.text import Text
 
-        room = options.max_width
-        head, blocks = self._layout(room)
-        foot = [Text(line) for words in self.foot for line in _wrapped(words, room, "")]
-        if self.height is None:
-            lines: Iterable[Text] = (*head, *(line for block in blocks for line in block), *foot)
-        else:
-            lines = self._cut_to_height(head, blocks, foot, room)
-        for line in lines:
-            line.no_wrap, line.overflow = True, "ignore"
-            yield line
+        for line in self.lines(options.max_width):
+            yield Text.assemble(*line.parts, no_wrap=True, overflow="ignore")
 
-    def _layout(self, room: int) -> tuple[list[Text], list[list[Text]]]:
+    def _layout(self, room: int) -> tuple[list[Cell], list[list[Cell]]]:
         """The heading's lines, and the lines of each row."""
         widths = {name: self._width(name) for name in self.headings}
         columns = self._columns(widths, room)
@@ -77,11 +83,9 @@ class Fitted:
         return columns if _total(columns, widths) <= room else None
 
     def _cut_to_height(
-        self, head: list[Text], blocks: list[list[Text]], foot: list[Text], room: int
-    ) -> list[Text]:
+        self, head: list[Cell], blocks: list[list[Cell]], foot: list[Cell], room: int
+    ) -> list[Cell]:
         """Whole rows only; the last line then says how many are not shown."""
-        from rich.text import Text
-
         assert self.height is not None
         blocks = [_folded(block, room) for block in blocks]
         left = self.height - len(head) - len(foot)
@@ -90,45 +94,41 @@ class Fitted:
         else:
             shown = list(islice(blocks, _that_fit(blocks, left - 1)))
         more = len(blocks) - len(shown)
-        said = [Text(f"… {more} more")] if more else []
+        said = [Cell(f"… {more} more")] if more else []
         return [*_folded(head, room), *(line for block in shown for line in block), *said, *foot]
 
     def _row(
-        self, row: Sequence[Text], columns: Sequence[str], widths: dict[str, int], room: int
-    ) -> Iterator[Text]:
-        from rich.text import Text
-
+        self, row: Sequence[Cell], columns: Sequence[str], widths: dict[str, int], room: int
+    ) -> Iterator[Cell]:
         cells = dict(zip(self.headings, row, strict=True))
         yield self._line([cells[name] for name in columns], columns, widths)
         if self.below and self.below not in columns and cells[self.below].plain not in EMPTY:
             for line in _wrapped(cells[self.below].plain, room, " " * INDENT):
-                yield Text(line)
+                yield Cell(line)
 
-    def _block(self, row: Sequence[Text], room: int) -> Iterator[Text]:
+    def _block(self, row: Sequence[Cell], room: int) -> Iterator[Cell]:
         """The first cell on a line, then every other one behind its heading."""
-        from rich.text import Text
-
         first, *others = zip(self.headings, row, strict=True)
-        yield Text.assemble(_heading(first[0]), " ", first[1])
-        line = Text(" " * INDENT)
+        yield Cell.joined(_heading(first[0]), " ", first[1])
+        line = Cell(" " * INDENT)
         for name, cell in others:
             if cell.plain.strip() in EMPTY:
                 continue
-            item = Text.assemble(_heading(name), " ", cell)
-            if line.cell_len + item.cell_len <= room:
-                line = Text.assemble(line, item, " " * GAP)
+            item = Cell.joined(_heading(name), " ", cell)
+            if line.width + item.width <= room:
+                line = Cell.joined(line, item, " " * GAP)
                 continue
             if line.plain.strip():
-                yield _trimmed(line)
-            line = Text(" " * INDENT)
-            if INDENT + item.cell_len <= room or " " not in cell.plain:
-                line = Text.assemble(line, item, " " * GAP)
+                yield line.stripped()
+            line = Cell(" " * INDENT)
+            if INDENT + item.width <= room or " " not in cell.plain:
+                line = Cell.joined(line, item, " " * GAP)
                 continue
             words, *more = _wrapped(f"{name} {cell.plain}", room, " " * INDENT)
-            yield Text.assemble(" " * INDENT, _heading(name), words[INDENT + len(name) :])
-            yield from (Text(words) for words in more)
+            yield Cell.joined(" " * INDENT, _heading(name), words[INDENT + len(name) :])
+            yield from (Cell(words) for words in more)
         if line.plain.strip():
-            yield _trimmed(line)
+            yield line.stripped()
 
     def _is_empty(self, name: str) -> bool:
         index = list(self.headings).index(name)
@@ -136,24 +136,22 @@ class Fitted:
 
     def _width(self, name: str) -> int:
         index = list(self.headings).index(name)
-        return max([len(name), *(row[index].cell_len for row in self.rows)])
+        return max([len(name), *(row[index].width for row in self.rows)])
 
-    def _line(self, cells: Sequence[Text], columns: Sequence[str], widths: dict[str, int]) -> Text:
-        from rich.text import Text
-
-        parts: list[Text | str] = []
+    def _line(self, cells: Sequence[Cell], columns: Sequence[str], widths: dict[str, int]) -> Cell:
+        parts: list[Cell | str] = []
         for name, cell in zip(columns, cells, strict=True):
-            space = " " * (widths[name] - cell.cell_len)
+            space = " " * (widths[name] - cell.width)
             parts += [space, cell] if name in self.right else [cell, space]
             parts.append(" " * GAP)
-        return _trimmed(Text.assemble(*parts))
+        return Cell.joined(*parts).stripped()
 
 
 def _total(columns: Sequence[str], widths: dict[str, int]) -> int:
     return sum(widths[name] + GAP for name in columns) - GAP
 
 
-def _that_fit(blocks: Sequence[Sequence[Text]], left: int) -> int:
+def _that_fit(blocks: Sequence[Sequence[Cell]], left: int) -> int:
     """How many of the first rows fit into so many lines; one at least."""
     used = 0
     for index, block in enumerate(blocks):
@@ -163,15 +161,8 @@ def _that_fit(blocks: Sequence[Sequence[Text]], left: int) -> int:
     return len(blocks)
 
 
-def _heading(name: str) -> Text:
-    from rich.text import Text
-
-    return Text(name, style="bold")
-
-
-def _trimmed(line: Text) -> Text:
-    line.rstrip()
-    return line
+def _heading(name: str) -> Cell:
+    return Cell(name, "bold")
 
 
 def _wrapped(words: str, room: int, indent: str) -> list[str]:
@@ -186,15 +177,17 @@ def _wrapped(words: str, room: int, indent: str) -> list[str]:
     )
 
 
-def _folded(lines: Iterable[Text], room: int) -> list[Text]:
+def _folded(lines: Iterable[Cell], room: int) -> list[Cell]:
     """No line longer than the screen: the rest goes on in the next one."""
-    found: list[Text] = []
+    found: list[Cell] = []
     for line in lines:
         rest = line
-        while rest.cell_len > room > 0:
+        while rest.width > room > 0:
             # A character may be two columns wide: then the last one goes to the next line.
-            cut = room if rest[:room].cell_len <= room else max(1, room // 2)
-            first, rest = rest.divide([cut])
+            first, beyond = rest.cut(room)
+            if first.width > room:
+                first, beyond = rest.cut(max(1, room // 2))
+            rest = beyond
             found.append(first)
         found.append(rest)
     return found

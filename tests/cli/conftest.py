@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from cli import client, main
+from cli.connection import HttpxConnection
 
 Handler = Callable[[httpx.Request], httpx.Response]
 
@@ -84,10 +85,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def api(monkeypatch: pytest.MonkeyPatch) -> Api:
     made = Api()
 
-    def open_http(address: str) -> httpx.Client:
-        return httpx.Client(base_url=address, transport=httpx.MockTransport(made.handle))
+    def connect(address: str) -> HttpxConnection:
+        http = httpx.Client(base_url=address, transport=httpx.MockTransport(made.handle))
+        return HttpxConnection(http)
 
-    monkeypatch.setattr(client, "open_http", open_http)
+    monkeypatch.setattr(client, "connect", connect)
     return made
 
 

@@ -51,14 +51,6 @@ def test_every_command_has_help_and_json(zen: Zen, words: tuple[str, ...]) -> No
     assert ("--json" in ended.out) == (words[-1] not in ("serve", "proxy"))
 
 
-def test_help_imports_nothing_heavy() -> None:
-    """What makes a command slow is imported inside it: none of it is there after the import."""
-    heavy = ("httpx", "yaml", "google", "sqlalchemy", "psycopg", "fastapi", "aiohttp", "rich")
-    code = f"import sys, cli.main; print([m for m in {heavy!r} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
 def test_no_arguments_show_the_help(zen: Zen) -> None:
     """A user who does not know what to say is told."""
     ended = zen()

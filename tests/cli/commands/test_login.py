@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from cli import client as clients
-from cli.commands import login
 from tests.issuer import Issuer, serving
 
 if TYPE_CHECKING:
@@ -26,21 +24,12 @@ ME = {
 
 
 @pytest.fixture
-def issuer(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[Issuer]:
+def issuer(api: Api) -> Iterator[Issuer]:
     """The issuer that the API offers; the API itself is a table."""
     with serving() as made:
         offered = {"name": "corp", "issuer": made.url, "client_id": "zen-cli"}
         api.on("GET", "/sign-in", {"issuers": [offered]})
         api.on("GET", "/api/v1/whoami", {**ME, "rights": []})
-        table = clients.open_http
-
-        def open_http(address: str) -> httpx.Client:
-            if address == made.url:
-                return httpx.Client(base_url=address, trust_env=False)
-            return table(address)
-
-        for module in (clients, login):
-            monkeypatch.setattr(module, "open_http", open_http)
         yield made
 
 

@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import AsJson
-from cli.output.printing import console, emit, fitted, note, say
+from cli.output.printing import emit, fitted, note, put, say
 
 if TYPE_CHECKING:
     from tests.clients.programs.frame import ClientCheck, ClientProgram, ClientSetup
 
-app = typer.Typer(help="Clients of other systems: run the real programs.", no_args_is_help=True)
+app = typer.Typer(
+    help="Clients of other systems: run the real programs.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+)
 
 Found = tuple["ClientProgram", Path]
 
@@ -55,7 +60,7 @@ def list_programs(as_json: AsJson = False) -> None:
         emit([{"name": p.name, "marks": list(p.marks), "needs": list(p.needs)} for p in PROGRAMS])
         return
     rows = [(p.name, ", ".join(p.needs), ", ".join(p.marks)) for p in PROGRAMS]
-    console().print(fitted(("PROGRAM", "NEEDS", "ITS CHECKOUT HOLDS"), rows))
+    put(fitted(("PROGRAM", "NEEDS", "ITS CHECKOUT HOLDS"), rows))
 
 
 @app.command()
@@ -174,7 +179,7 @@ def _show(results: Sequence[Verified]) -> None:
         for result in results
     ]
     headings = ("PROGRAM", "COMMIT", "PASSED", "FAILED", "NOT RUN")
-    console().print(fitted(headings, rows, right="PASSED FAILED"))
+    put(fitted(headings, rows, right="PASSED FAILED"))
     for result in results:
         for check in result.checks:
             if check.outcome != "passed":

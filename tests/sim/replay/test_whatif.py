@@ -11,6 +11,7 @@ import pytest
 
 from bench.capacity import main as bench
 from bench.capacity_verdict import CapacityVerdict
+from cli.connection import HttpxConnection
 from cli.main import run
 from core.errors import BadInput
 from sim.replay.history import past_of
@@ -170,7 +171,8 @@ def test_the_history_of_a_stack_is_asked_over_its_api(
     """All pages of a cluster's jobs under its own limit, against another limit."""
     transport = httpx.MockTransport(_api)
     monkeypatch.setattr(
-        "cli.client.open_http", lambda at: httpx.Client(base_url=at, transport=transport)
+        "cli.client.connect",
+        lambda at: HttpxConnection(httpx.Client(base_url=at, transport=transport)),
     )
     words = ["--cluster", "1xl4", "--api", "http://zen.test", "--vm-max", "8"]
     now, then = _answers(words, capsys)
