@@ -5,8 +5,7 @@ Typer reads each value by pydantic, whose import alone takes longer than most co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
-from enum import EnumType
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -137,7 +136,8 @@ def _choices(kind: Any) -> dict[str, Any]:
     """What may be said, and what it means; nothing: anything."""
     if get_origin(kind) is Literal:
         return {str(choice): choice for choice in get_args(kind)}
-    return {str(choice.value): choice for choice in kind} if isinstance(kind, EnumType) else {}
+    members: Mapping[str, Any] = getattr(kind, "__members__", {})
+    return {str(member.value): member for member in members.values()}
 
 
 def _number(param: Any, kind: type[int] | type[float], given: Any) -> int | float:
