@@ -70,9 +70,9 @@ def api_address(named: str | None) -> str:
 
 def _answering(apis: Sequence[str]) -> str | None:
     """The first replica that says it lives: one of several may have died, or hang."""
-    alone = len(apis) < 2
-    living = (one for one in apis if not alone and answers(one, f"{API.prefix}/health", ALIVE_S))
-    return next(living, None)
+    several = apis if len(apis) > 1 else ()
+    health = f"{API.prefix}/health"
+    return next((one for one in several if answers(one, health, ALIVE_S)), None)
 
 
 def sim_client(address: str | None = None) -> Client:
