@@ -160,7 +160,7 @@ class Tenants:
         return self.every or bool(self.names)
 
     def both(self, other: Tenants) -> Tenants:
-        """Those that are in both."""
+        """The tenants that are in both."""
         if self.every:
             return other
         return self if other.every else Tenants(self.names & other.names)

@@ -116,7 +116,7 @@ class Services:
         return self.bound_reads(caller_of(request))
 
     async def summary_of(self, caller: ApiCaller) -> ServiceSummary:
-        """The whole service; of jobs, those that the caller may see are counted. VMs, messages and
+        """The whole service, with numbers of the jobs that the caller may see. VMs, messages and
         alerts are counted for everybody."""
         summary = await self.reads.summary()
         if caller.counted_tenants.every:
@@ -125,7 +125,7 @@ class Services:
         return replace(summary, jobs=own.jobs, oldest_waiting_since=own.oldest_waiting_since)
 
     async def running_by_region_of(self, caller: ApiCaller) -> Mapping[tuple[str, str], int]:
-        """(cluster, region) → jobs that compute there, of those that the caller may see."""
+        """(cluster, region) → jobs that compute there and that the caller may see."""
         if caller.counted_tenants.every:
             return await self.reads.running_by_region()
         return (await self.bound_reads(caller).counts()).running

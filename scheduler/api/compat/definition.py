@@ -238,7 +238,7 @@ class DefinitionRoutes(Routes):
         params=(LIMIT, PAGE_TOKEN),
     )
     async def executors(self, query: Query, caller: ApiCaller) -> Response:
-        """VMs. Of jobs on them, those that the caller may see are counted."""
+        """VMs, with the number of jobs on them that the caller may see."""
         page = await self._vms(query)
         clusters = {cluster.name: cluster for cluster in self._services.clusters()}
         vms = [row.vm for row in page.rows]

@@ -123,7 +123,7 @@ class CustomerStatusRoutes(Routes):
 
     @route("GET /status", Right.FLEET_READ, "Counts.")
     async def status(self, caller: ApiCaller) -> V1StatusOut:
-        """Clusters × regions, counted (v1). Of jobs, those that the caller may see."""
+        """Clusters × regions, and the jobs that the caller may see, counted (v1)."""
         reads = self._services.reads
         summary = await self._services.summary_of(caller)
         statuses = await reads.region_statuses()

@@ -96,8 +96,8 @@ class CapacityRoutes(Routes):
 
     @route("GET /api/v1/clusters", Right.FLEET_READ, "All clusters.")
     async def clusters(self, caller: ApiCaller) -> ClustersOut:
-        """Clusters × regions: what runs, what is blocked, and why. Of jobs, those that the caller
-        may see are counted."""
+        """Clusters × regions: what runs, what is blocked, and why. Jobs that the caller may see are
+        counted."""
         reads = self._services.reads
         summary = await self._services.summary_of(caller)
         statuses = await reads.region_statuses()
