@@ -120,6 +120,12 @@ class Client:
         self.key = key or (key_for(address) if server.wants_key else None)
         self._headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
 
+    def speak_for(self, tenant_id: str) -> None:
+        """From now on: jobs of other tenants are not there."""
+        from core.access import TENANT_HEADER
+
+        self._headers[TENANT_HEADER] = tenant_id
+
     def __enter__(self) -> Client:
         return self
 

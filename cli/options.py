@@ -16,6 +16,7 @@ from cli.client import Client, api_address
 from cli.output.printing import Answer
 
 T = TypeVar("T")
+IN_TENANT = "in_tenant"
 Given = Mapping[str, object]
 """What was given on the command line, by the name of the field of a job."""
 
@@ -27,6 +28,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Machine readable, for scri
 User = Annotated[
     str | None,
     typer.Option("--user", metavar="ID", help="Whose job, if several users have that id."),
+]
+InTenant = Annotated[
+    str | None,
+    typer.Option("--tenant", metavar="ID", help="Whose job, if several tenants have that id."),
 ]
 JobOrArray = Annotated[
     str, typer.Argument(metavar="JOB", help="A job id, or that of an array or a group.")
@@ -68,8 +73,9 @@ def command(
     function: Callable[..., Answer | None], made: Sequence[inspect.Parameter] = ()
 ) -> Callable[..., None]:
     """The function as typer calls it. The fields of a parameter that is a dataclass are options;
-    `client` is the API's, at the address of --api; `given` has the options of `made`; an Answer is
-    printed, by --json for scripts."""
+    `client` is the API's, at the address of --api (where a user can be named, for one tenant if
+    --tenant names it); `given` has the options of `made`; an Answer is printed, by --json for
+    scripts."""
     hints = get_type_hints(function, include_extras=True)
     returned = hints.pop("return")
     shapes: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
@@ -79,6 +85,8 @@ def command(
             options += _declared(shapes[one.name])
         elif one.name not in ("client", "given"):
             options.append(option(one.name, hints[one.name], one.default))
+    if any(one.name == "user" and one.annotation == User for one in options):
+        options.append(option(IN_TENANT, InTenant, None))
     if "client" in hints:
         options.append(option("api", Api, None))
     if Answer in (returned, *get_args(returned)):
@@ -97,6 +105,8 @@ def command(
         if made:
             taken["given"] = {one.name: words[one.name] for one in made}
         with Client(api_address(api)) if "client" in hints else nullcontext() as client:
+            if client and words.get(IN_TENANT):
+                client.speak_for(words[IN_TENANT])
             answer = function(**taken, **({"client": client} if client else {}))
         if answer is not None:
             answer.print(as_json)

@@ -102,7 +102,7 @@ def only_one(noun: str, name: str, user_id: str | None, owners: Sequence[Owner])
         whose = "" if user_id is None else f" of user {user_id}"
         raise NotFound(f"there is no {noun} {name}{whose}")
     if len({owner.user_id for owner in owners}) > 1:
-        raise Ambiguous(f"several users have a {noun} {name}: say which user_id")
+        raise Ambiguous(f"several users have a {noun} {name}: say which user_id (--user)")
     if len(owners) > 1:
-        raise Ambiguous(f"several tenants have a {noun} {name}: say which tenant_id")
+        raise Ambiguous(f"several tenants have a {noun} {name}: say which tenant_id (--tenant)")
     return owners[0]

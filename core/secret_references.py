@@ -73,6 +73,20 @@ def projects_of(references: Mapping[str, str]) -> dict[str, str]:
     return {name: one.project for name, one in parsed.items() if isinstance(one, ManagedSecret)}
 
 
+def stored_of(references: Mapping[str, str]) -> dict[str, str]:
+    """Variable → the name of the tenant's own secret, where it refers to one."""
+    parsed = {name: parse_reference(text) for name, text in references.items()}
+    return {name: one.name for name, one in parsed.items() if isinstance(one, StoredSecret)}
+
+
+def missing_secret(tenant_id: str, name: str) -> str:
+    """The tenant has no secret of this name, and what to do."""
+    return (
+        f"tenant {tenant_id} has no secret {_STORED}{name}; set it with: zen secrets set {name} "
+        f"--tenant {tenant_id}"
+    )
+
+
 def project_fault(tenant_id: str, project: str, allowed: Collection[str]) -> str | None:
     """Why a tenant may not use secrets of a project; None: it may."""
     if project in allowed:

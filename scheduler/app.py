@@ -105,6 +105,7 @@ class Production:
                 host=socket.gethostname(),
             ),
             secrets=self._secrets(settings, ids).resolve,
+            secret_names=self.secrets.known_names,
             audit_log=audit_log,
             anchors=anchors,
         )

@@ -44,7 +44,7 @@ from scheduler.operations.retention import prune_for_ever
 from scheduler.submission.message_submitters import submit_topics
 from scheduler.submission.pubsub_intake import IntakePorts, SubmissionIntake
 from scheduler.submission.submit import SubmissionPorts, Submissions, Writer
-from scheduler.submission.tenant_access import TenantAccess
+from scheduler.submission.tenant_access import SecretNames, TenantAccess
 from scheduler.v1.recall import Recall
 
 log = structlog.get_logger("replica")
@@ -77,6 +77,8 @@ class Adapters:
     """None: the configuration does not change while we run."""
     secrets: Resolve = no_secrets
     """Values for references to secrets, when a start is sent."""
+    secret_names: SecretNames | None = None
+    """Of a tenant's own secrets."""
     audit_log: AuditLog | None = None
     """What the leader links into a chain; None: nothing is audited."""
     anchors: AuditAnchors | None = None
@@ -103,7 +105,7 @@ class Replica:
             SubmissionPorts(adapters.write, self.store, self.clock, self.ids),
             self.live,
             on_new=self.metrics.submitted,
-            door=TenantAccess(self.store, self.live, self.clock),
+            door=TenantAccess(self.store, self.live, self.clock, adapters.secret_names),
             expected=self.runtimes.expected_s,
         )
         self.config = (

@@ -146,9 +146,11 @@ def _directory(body: Json, address: str) -> Json:
 
 def _send(client: Client, body: Json, own: SubmitOptions) -> None:
     response = prices.send(client, body, own.yes)
-    if response.headers.get("Zen-New-Tenant") == "true":
-        note(f"tenant {body['tenant_id']} is new: it has no limits")
     answer, array = client.json(response), "array" in body
+    if tenant_id := answer.get("tenant_id"):
+        client.speak_for(tenant_id)  # other tenants may have a job of that id
+    if response.headers.get("Zen-New-Tenant") == "true":
+        note(f"tenant {tenant_id} is new: it has no limits")
     # The answer to a repeat is that of the first time; what became of the job since is not in it.
     repeated = response.headers.get("Zen-Repeat") == "true"
     if own.wait and array:

@@ -29,5 +29,7 @@ async def find_job(reads: TenantReads, request: Request, query: Query) -> JobRow
     if not rows:
         raise NotFound(f"tenant {tenant_id} has no job {job_id}")
     if len(rows) > 1:
-        raise Ambiguous(f"several users of {tenant_id} have a job {job_id}: say which user_id")
+        raise Ambiguous(
+            f"several users of {tenant_id} have a job {job_id}: say which user_id (--user)"
+        )
     return rows[0]

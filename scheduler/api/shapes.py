@@ -94,6 +94,7 @@ class AcceptedOut(Struct, frozen=True):
     status: str
     message: str
     cluster: str
+    tenant_id: str
     jobs: int = 1
     starvation_bound_s: float | None = None
     """It waits for its first start no longer than this, if no run lasts longer than the default
@@ -126,6 +127,7 @@ def accepted_out(accepted: Accepted) -> AcceptedOut:
         "submitted",
         accepted.message,
         accepted.cluster,
+        accepted.tenant_id,
         accepted.jobs,
         accepted.starvation_bound_s,
         **price_fields(accepted.quote),

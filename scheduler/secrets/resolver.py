@@ -13,6 +13,7 @@ from core.secret_references import (
     ManagedSecret,
     SecretReference,
     StoredSecret,
+    missing_secret,
     parse_reference,
     project_fault,
 )
@@ -38,14 +39,12 @@ class SecretResolver:
             reference = parse_reference(text)
             if reference is None:
                 raise SecretRefused(f"secrets.{variable}: {text[:80]} is no reference to a secret")
-            values[variable] = await self._value(tenant_id, variable, text, reference)
+            values[variable] = await self._value(tenant_id, variable, reference)
         if sum(len(value.encode()) for value in values.values()) > VALUES_BYTES_MAX:
             raise SecretRefused(f"secrets: more than {VALUES_BYTES_MAX} bytes together")
         return values
 
-    async def _value(
-        self, tenant_id: str, variable: str, text: str, reference: SecretReference
-    ) -> str:
+    async def _value(self, tenant_id: str, variable: str, reference: SecretReference) -> str:
         match reference:
             case StoredSecret():
                 try:
@@ -59,8 +58,7 @@ class SecretResolver:
             case _:
                 assert_never(reference)
         if found is None:
-            words = f"secrets.{variable}: tenant {tenant_id} has no secret {text}"
-            raise SecretRefused(f"{words}; set it with: zen secrets set {text[6:]}")
+            raise SecretRefused(f"secrets.{variable}: {missing_secret(tenant_id, reference.name)}")
         return found
 
     async def _managed(self, tenant_id: str, variable: str, secret: ManagedSecret) -> str:

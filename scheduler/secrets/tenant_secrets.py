@@ -31,6 +31,10 @@ class TenantSecrets:
     async def names(self, tenant_id: str) -> Sequence[SecretRow]:
         return await self._store.secrets(tenant_id)
 
+    async def known_names(self, tenant_id: str) -> frozenset[str]:
+        """For a look whether there is one."""
+        return frozenset(row.name for row in await self.names(tenant_id))
+
     async def put(self, row: SecretRow, value: object, audited: AuditEntry) -> int:
         """The new version. BadInput, whose words never hold the value."""
         faults = []

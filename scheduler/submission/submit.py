@@ -98,6 +98,7 @@ class Accepted:
     """Of an array: how many there are; `job_id` is their group."""
     quote: Quote | None = None
     """What it costs; None: its cluster is not in the configuration any more."""
+    tenant_id: str = DEFAULT_TENANT
     new_tenant: bool = field(default=False, compare=False)
     """Nobody knew its tenant before."""
     repeated: bool = field(default=False, compare=False)
@@ -424,7 +425,14 @@ class Submissions:
         if self._door is not None and job.starts_by is not None:
             bound_s = (job.starts_by - job.submitted_at).total_seconds()
         return Accepted(
-            spec.job_id, spec.user_id, choice.cluster, message, bound_s, count, choice.quote
+            job_id=spec.job_id,
+            user_id=spec.user_id,
+            cluster=choice.cluster,
+            message=message,
+            starvation_bound_s=bound_s,
+            jobs=count,
+            quote=choice.quote,
+            tenant_id=spec.tenant_id,
         )
 
     def _way_out(self, job: Job) -> str:

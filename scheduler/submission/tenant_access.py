@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from core.errors import BadInput, Fault, PriceNotConfirmed, QuotaExceeded
 from core.job_fields import JobSpec
 from core.ports import Clock
 from core.queueing import QueueRule, class_of
-from core.secret_references import project_fault, projects_of
+from core.secret_references import missing_secret, project_fault, projects_of, stored_of
 from core.submission import Values, nearest, shown
 from core.tenants import (
     DEFAULT_TENANT,
@@ -53,6 +53,10 @@ class TenantReader(Protocol):
     async def tenants(self) -> Sequence[TenantRow]: ...
     async def holdings(self, tenant_id: str | None = None) -> Mapping[str, Holding]: ...
     async def queued(self, cluster: str, tier: int, tenant_id: str, most: int) -> int: ...
+
+
+SecretNames = Callable[[str], Awaitable[Collection[str]]]
+"""Of a tenant's own secrets. None: nobody knows them here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +108,17 @@ class Terms:
 class TenantAccess:
     """Refuses at submission what could never run."""
 
-    def __init__(self, store: TenantReader, settings: LiveSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: TenantReader,
+        settings: LiveSettings,
+        clock: Clock,
+        secret_names: SecretNames | None = None,
+    ) -> None:
         self._store = store
         self._settings = settings
         self._clock = clock
+        self._secret_names = secret_names
         self._tenants: Mapping[str, Tenant] | None = None
         """None: not read yet. Nobody may pass on that, or a door that has just opened would know no
         caps, and as strict as it may be, no tenant."""
@@ -161,11 +172,8 @@ class TenantAccess:
 
     async def check(self, spec: JobSpec, cluster: ClusterSpec) -> None:
         """BadInput with the first fault that concerns the tenant."""
-        allowed = self._settings.current.secret_projects.get(spec.tenant_id, ())
-        for variable, project in projects_of(spec.secrets).items():
-            if (words := project_fault(spec.tenant_id, project, allowed)) is not None:
-                reference = shown(spec.secrets[variable])
-                raise BadInput([Fault(f"secrets.{variable}", reference, "another", words)])
+        if spec.secrets:
+            await self._check_secrets(spec)
         tenant = (await self._known()).get(spec.tenant_id)
         if tenant is None:
             return
@@ -175,6 +183,26 @@ class TenantAccess:
         short = never_fits(tenant, spec, machines_of([cluster]).get(cluster.name))
         if short is not None:
             raise await self._refusal(short, cluster)
+
+    async def _check_secrets(self, spec: JobSpec) -> None:
+        """That the tenant has its own, and may use others' projects. Whether Secret Manager has
+        them, its answer to the job's start says."""
+        tenant_id, said = spec.tenant_id, {}
+        allowed = self._settings.current.secret_projects.get(tenant_id, ())
+        for variable, project in projects_of(spec.secrets).items():
+            said[variable] = project_fault(tenant_id, project, allowed)
+        stored = stored_of(spec.secrets)
+        if stored and self._secret_names is not None:
+            known = await self._secret_names(tenant_id)
+            for variable, name in stored.items():
+                said[variable] = None if name in known else missing_secret(tenant_id, name)
+        faults = [
+            Fault(f"secrets.{variable}", shown(spec.secrets[variable]), "another", words)
+            for variable, words in said.items()
+            if words is not None
+        ]
+        if faults:
+            raise BadInput(faults)
 
     async def _known(self) -> Mapping[str, Tenant]:
         now, known = self._clock.monotonic(), self._tenants

@@ -77,8 +77,11 @@ def test_a_job_gets_its_secrets_and_nobody_else_finds_them(planted: Stack) -> No
     hashes = [hashlib.sha256(value.encode()).hexdigest()[:16] for value in (STORED, MANAGED)]
     assert planted.log(job).split()[:2] == hashes
     _dead_letter(planted)
+    gate = planted.submit("sleep", "1000", job_id="gate")
+    late = planted.submit("true", job_id="late", secrets=SECRETS, after=[f"{gate}:any"])
     planted.zen("secrets", "delete", "stored")
-    late = planted.wait(planted.submit("true", job_id="late", secrets=SECRETS))
+    planted.zen("stop", gate)
+    late = planted.wait(late)
     assert late["reason"].startswith("secrets.STORED: tenant default has no secret zen://stored")
     answers = _answers(planted, job)
     tables = _tables(planted)

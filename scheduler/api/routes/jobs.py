@@ -14,6 +14,7 @@ from core.job_fields import FILTERS
 from core.reads import JobFilter
 from core.submission import json_schema, shown
 from core.unified_job import KIND, PROGRAMS
+from scheduler.access.claims import refuse_named_defaults
 from scheduler.api.caller import ApiCaller
 from scheduler.api.candidates import DryRunOut, dry_run_out
 from scheduler.api.http.endpoint import Body, ResponseDoc, Routes, read_object, reply, route
@@ -123,6 +124,7 @@ class JobRoutes(Routes):
     async def submit(self, request: Request, query: Query, caller: ApiCaller) -> Response:
         """Submit a job."""
         data = await read_document(request)
+        refuse_named_defaults(caller.principal, data)
         key = request.headers.get("idempotency-key")
         await self._services.submissions.refuse_past_deadline(data, key, caller)
         if query.flag(DRY_RUN):

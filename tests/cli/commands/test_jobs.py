@@ -264,6 +264,17 @@ def test_ids_cannot_leave_their_path(zen: Zen, api: Api) -> None:
     assert api.requests[0].url.raw_path == b"/api/v1/jobs/..%2Fstatus"
 
 
+@pytest.mark.parametrize("words", [("show",), ("logs",), ("stop",), ("artifacts",), ("fetch",)])
+def test_commands_that_name_a_job_take_its_tenant(
+    zen: Zen, api: Api, words: tuple[str, ...]
+) -> None:
+    """All that they ask is asked for this tenant; without the option nothing is said of one."""
+    for option, told in ((("--tenant", "red"), "red"), ((), None)):
+        api.requests.clear()
+        assert zen(*words, "train-7", *option).code != 0
+        assert {request.headers.get("x-zen-tenant") for request in api.requests} == {told}
+
+
 def test_stop_tells_what_happens(zen: Zen, api: Api) -> None:
     """Each job gets a line; the reason travels in the body."""
     answer = {"job_id": "a", "status": "stopping", "message": "stopping, 60 s grace"}

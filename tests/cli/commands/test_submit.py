@@ -111,6 +111,15 @@ def test_a_repeat_says_what_became_of_the_job(zen: Zen, api: Api, job: Job) -> N
     assert zen("submit", "--id", "j-1", "--json", "--", "true").json["repeated"] is True
 
 
+def test_a_tenant_that_is_new_is_named(zen: Zen, api: Api) -> None:
+    """Also where the key says which tenant it is."""
+    answer = {**ANSWER, "tenant_id": "red"}
+    told = httpx.Response(201, json=answer, headers={"Zen-New-Tenant": "true"})
+    api.on("POST", "/api/v1/jobs", lambda _: told)
+    ended = zen("submit", "--", "true")
+    assert (ended.code, ended.err) == (0, "zen: tenant red is new: it has no limits\n")
+
+
 def test_a_deadline_may_be_said_as_a_span(zen: Zen, api: Api) -> None:
     """12h is twelve hours from now; a moment goes on as it was written."""
     began = datetime.now(UTC)

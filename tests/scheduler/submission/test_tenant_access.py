@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -168,3 +169,25 @@ async def test_a_deleted_tenant_is_unknown() -> None:
     door = TenantAccess(store, live(create_tenants=False), Clock())
     with pytest.raises(BadInput, match="tenant_id"):
         await door.terms("team", EVERY_TENANT)
+
+
+async def test_a_secret_that_there_is_not_is_refused() -> None:
+    """Each one is named, with what to do. What Secret Manager has nobody can know here."""
+    store = Slow()
+    store.answer.set()
+
+    async def names(tenant_id: str) -> Sequence[str]:
+        return {"team": ["known"]}.get(tenant_id, ())
+
+    managed = {"C": "sm://project-1/c"}
+    settings = live(secret_projects={"team": ("project-1",)})
+    door = TenantAccess(store, settings, Clock(), names)
+    of = replace(spec(priority=1), secrets={"A": "zen://known", "B": "zen://other", **managed})
+    with pytest.raises(BadInput) as refused:
+        await door.check(of, cluster())
+    (fault,) = refused.value.faults
+    assert (fault.field, fault.got) == ("secrets.B", '"zen://other"')
+    assert "tenant team has no secret zen://other; set it with" in str(refused.value)
+    await door.check(replace(of, secrets={"A": "zen://known", **managed}), cluster())
+    unasked = TenantAccess(store, settings, Clock())
+    await unasked.check(of, cluster())

@@ -38,6 +38,7 @@ async def test_submission_is_stored_and_told() -> None:
         "status": "submitted",
         "message": body["message"],
         "cluster": "1xl4",
+        "tenant_id": "default",
         "jobs": 1,
         "starvation_bound_s": None,
         "machine_type": "machine-1xl4",
