@@ -78,10 +78,10 @@ def test_a_job_gets_its_secrets_and_nobody_else_finds_them(planted: Stack) -> No
     assert planted.log(job).split()[:2] == hashes
     _dead_letter(planted)
     gate = planted.submit("sleep", "1000", job_id="gate")
-    late = planted.submit("true", job_id="late", secrets=SECRETS, after=[f"{gate}:any"])
+    after = planted.submit("true", job_id="late", secrets=SECRETS, after=[f"{gate}:any"])
     planted.zen("secrets", "delete", "stored")
     planted.zen("stop", gate)
-    late = planted.wait(late)
+    late = planted.wait(after)
     assert late["reason"].startswith("secrets.STORED: tenant default has no secret zen://stored")
     answers = _answers(planted, job)
     tables = _tables(planted)

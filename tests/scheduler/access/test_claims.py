@@ -33,5 +33,6 @@ def test_the_default_tenant_and_user_0_may_be_named_by_their_own() -> None:
         with pytest.raises(NotAllowed, match=f"{next(iter(said))}: got"):
             refuse_named_defaults(ada, said)
         refuse_named_defaults(owner, said)
-    for unsaid in ({}, {"tenant_id": None, "user_id": "ada"}, [], None, "text"):
-        refuse_named_defaults(ada, unsaid)
+    silent: list[object] = [{}, {"tenant_id": None, "user_id": "ada"}, [], None, "text"]
+    for data in silent:
+        refuse_named_defaults(ada, data)
