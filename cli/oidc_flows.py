@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from core.browser_checks import is_loopback
 from core.errors import ZenError
+from core.identity import is_answer_of
 from core.ports import Clock, Ids
 
 if TYPE_CHECKING:
@@ -178,6 +179,8 @@ class IssuerClient:
             }
             show(f"{self.required('authorization_endpoint')}?{urlencode(query)}")
             code = back.wait(self._clock)
+        if not is_answer_of(self.client.issuer, back.answer.get("iss"), self._found):
+            raise SignInFailed("the answer is not of the issuer that was asked: begin again")
         form = self.client.form(
             grant_type="authorization_code",
             code=code,

@@ -25,8 +25,15 @@ def build_access(document: Document, given: Mapping[str, Any]) -> AccessRules:
         for kind in ("user", "group")
         for name, items in given.get(f"{kind}s", {}).items()
     }
+    issuers = _issuers(document, given.get("issuers", {}))
+    named = AccessRules(issuers=issuers)
+    for name in given.get("groups", {}):
+        if not named.names_issuer(name):
+            one_of = ", ".join(f"{issuer}/{name}" for issuer in sorted(issuers))
+            expected = f"whose group it is, since there are several issuers: one of {one_of}"
+            document.fault(("access", "groups", name), shown(name), expected)
     return AccessRules(
-        issuers=_issuers(document, given.get("issuers", {})),
+        issuers=issuers,
         google_audiences=tuple(google.get("audiences", ())),
         google_email_domains=tuple(google.get("email_domains", ())),
         iap_audience=given.get("iap_audience"),

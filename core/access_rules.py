@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from core.access import ROLES, Grant, Right
+from core.identity import Person
 
 ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
@@ -57,6 +58,21 @@ class AccessRules:
     """The roles that every deployment has, and those of this one."""
     session_idle_s: float = 3600
     session_max_s: float = 12 * 3600
+
+    def principals(self, person: Person) -> tuple[str, ...]:
+        """Whose grants count for the person. A group is its issuer's, `group:<issuer>/<name>`:
+        another issuer may have one of the same name. Its bare name is enough where there is one
+        issuer alone."""
+        own = f"{person.issuer}/"
+        alone = len(self.issuers) == 1 and person.issuer in self.issuers
+        bare = [name for name in person.groups if alone and not name.startswith(own)]
+        names = (*bare, *(f"{own}{name}" for name in person.groups))
+        return (person.user, *(f"group:{name}" for name in names))
+
+    def names_issuer(self, group: str) -> bool:
+        """Whether it is clear whose group is meant."""
+        issuer, slash, _ = group.partition("/")
+        return len(self.issuers) < 2 or (bool(slash) and issuer in self.issuers)
 
     def by_issuer(self, url: str) -> OidcIssuer | None:
         """The issuer with this `iss`."""

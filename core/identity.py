@@ -42,11 +42,6 @@ class Person:
         """As grants name the person."""
         return f"user:{self.email}"
 
-    @property
-    def principals(self) -> tuple[str, ...]:
-        """Whose grants count for the person."""
-        return (self.user, *(f"group:{name}" for name in self.groups))
-
 
 @dataclass(frozen=True, slots=True)
 class ClaimRules:
@@ -119,6 +114,19 @@ def _groups(claims: Mapping[str, object], claim: str) -> tuple[str, ...]:
         raise BadToken(f"{claim}: got {len(words)} groups, expected at most {GROUPS_MAX}")
     named = {word for word in words if isinstance(word, str) and 0 < len(word) <= GROUP_CHARS_MAX}
     return tuple(sorted(word for word in named if word.isprintable()))
+
+
+NAMES_ITSELF = "authorization_response_iss_parameter_supported"
+"""What an issuer's own configuration says if its answers to sign-ins name it (RFC 9207)."""
+
+
+def is_answer_of(issuer: str, said: str | None, configuration: Mapping[str, object]) -> bool:
+    """Whether the answer to a sign-in may be the issuer's: `said` is its parameter `iss`. An issuer
+    whose configuration says that it names itself always does; of another one no name is no fault.
+    So no issuer passes an answer off as another's (RFC 9207)."""
+    if said is None:
+        return configuration.get(NAMES_ITSELF) is not True
+    return said == issuer
 
 
 def user_id_of(email: str) -> str:

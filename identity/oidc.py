@@ -10,7 +10,7 @@ from jwt.types import Options
 
 from core.access_rules import ALGORITHMS, OidcIssuer
 from core.errors import IssuerDown
-from core.identity import BadToken, ClaimRules, Person, identity_of
+from core.identity import BadToken, ClaimRules, Person, identity_of, is_answer_of
 from core.ports import Clock
 from identity.fetch import get_json, post_form
 from identity.published_keys import Keys, PublishedKeys
@@ -83,22 +83,29 @@ class OidcTokens:
 
     async def endpoint(self, name: str) -> str:
         """One of the issuer's addresses, as its own configuration says."""
-        url = f"{self.issuer.issuer.rstrip('/')}/.well-known/openid-configuration"
-        found = await self._discovered(url)
-        if found.get("issuer") != self.issuer.issuer:
-            raise IssuerDown(f"{url} speaks for another issuer")
-        address = found.get(name)
+        address = (await self._discovered()).get(name)
         if not isinstance(address, str) or not as_safe(address, self.issuer.issuer):
-            raise IssuerDown(f"{url} has no {name} that we can use")
+            raise IssuerDown(f"{self._configuration_url} has no {name} that we can use")
         return address
 
-    async def _discovered(self, url: str) -> Mapping[str, object]:
+    @property
+    def _configuration_url(self) -> str:
+        return f"{self.issuer.issuer.rstrip('/')}/.well-known/openid-configuration"
+
+    async def _discovered(self) -> Mapping[str, object]:
         """What the issuer says of itself, kept for a while: sign-ins need no credentials, and must
         not make us call the issuer each time."""
-        now = self._clock.monotonic()
+        now, url = self._clock.monotonic(), self._configuration_url
         if self._discovery is None or now - self._discovered_at > DISCOVERY_S:
             self._discovery, self._discovered_at = await get_json(url), now
+        if self._discovery.get("issuer") != self.issuer.issuer:
+            raise IssuerDown(f"{url} speaks for another issuer")
         return self._discovery
+
+    async def check_answer(self, said: str | None) -> None:
+        """BadToken: the answer to a sign-in names another issuer, or lacks its name."""
+        if not is_answer_of(self.issuer.issuer, said, await self._discovered()):
+            raise BadToken("iss: the answer is not of the issuer that was asked: begin again")
 
     async def redeem(self, code: str, verifier: str, redirect_uri: str, nonce: str) -> Person:
         """The identity behind the code of a sign-in (RFC 7636)."""

@@ -19,6 +19,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from core.access_rules import OidcIssuer
+from core.identity import NAMES_ITSELF
 
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 AUDIENCE = "zen"
@@ -41,6 +42,10 @@ class Issuer:
     )
     """Who sits at the browser."""
     denied: bool = False
+    named: str | None = None
+    """What its answers to sign-ins give as their issuer; None: nothing, as of old."""
+    names_itself: bool = False
+    """Its configuration says that its answers do (RFC 9207)."""
     pending: int = 0
     """So many polls of a device find that nobody has approved yet."""
     slow_down: bool = False
@@ -84,6 +89,7 @@ class Issuer:
                     "token_endpoint": f"{self.url}/token",
                     "device_authorization_endpoint": f"{self.url}/device",
                     "revocation_endpoint": f"{self.url}/revoke",
+                    NAMES_ITSELF: self.names_itself,
                 }
             case "/jwks":
                 self.fetches += 1
@@ -98,6 +104,7 @@ class Issuer:
         code = secrets.token_urlsafe(16)
         self.codes[code] = dict(query)
         answer = {"error": "access_denied"} if self.denied else {"code": code}
+        answer |= {} if self.named is None else {"iss": self.named}
         back = f"{query['redirect_uri']}?{urlencode({**answer, 'state': query['state']})}"
         return 302, back
 

@@ -90,23 +90,24 @@ class People:
     async def principal(self, identity: Person) -> Principal:
         """With the rights that the grants of the person and of their groups add up to."""
         rules = self._rules()
-        said = [grant for name in identity.principals for grant in rules.grants.get(name, ())]
-        stored = await self._stored(identity)
+        names = rules.principals(identity)
+        said = [grant for name in names for grant in rules.grants.get(name, ())]
+        stored = await self._stored(names)
         allowed = allowed_by([*said, *stored], roles=rules.roles)
         return Principal(identity.user, user_id_of(identity.email), identity.email, allowed)
 
-    async def _stored(self, identity: Person) -> Sequence[Grant]:
-        key, now = identity.principals, self._clock.monotonic()
-        known = self._granted.get(key)
+    async def _stored(self, names: tuple[str, ...]) -> Sequence[Grant]:
+        now = self._clock.monotonic()
+        known = self._granted.get(names)
         if known is not None and now - known.read_at < FRESH_S:
             return known.grants
         try:
-            grants = await self._store.grants_of(key)
+            grants = await self._store.grants_of(names)
         except StoreDown:
             if known is not None and now - known.read_at < STALE_S:
                 return known.grants
             raise
-        return self._granted.put(key, _Granted(grants, now)).grants
+        return self._granted.put(names, _Granted(grants, now)).grants
 
 
 def _name(token: str) -> bytes:

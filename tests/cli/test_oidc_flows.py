@@ -67,6 +67,13 @@ def test_a_code_with_another_state_is_not_taken(asked: IssuerClient) -> None:
     assert [answer.status_code for answer in browser.answers[:3]] == [404, 404, 404]
 
 
+def test_an_answer_of_another_issuer_is_not_taken(asked: IssuerClient, issuer: Issuer) -> None:
+    """RFC 9207: its code would go to an issuer that did not make it."""
+    issuer.named = "https://evil.example"
+    with pytest.raises(SignInFailed, match="not of the issuer"):
+        asked.by_browser(RandomIds(), Browser())
+
+
 def test_a_refusal_is_told(asked: IssuerClient, issuer: Issuer) -> None:
     """In the issuer's words."""
     issuer.denied = True

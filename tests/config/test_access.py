@@ -43,6 +43,16 @@ def test_an_issuer_with_its_clients() -> None:
     assert rules.by_issuer("https://login.example.org") is issuer
 
 
+def test_groups_name_their_issuer_where_there_are_several() -> None:
+    """Else a group of one would have the roles that are meant for the other's."""
+    issuers = {"corp": CORP, "lab": {**CORP, "issuer": "https://lab.example.org"}}
+    given = [{"tenant": "ml", "role": "member"}]
+    (fault,) = faults({"issuers": issuers, "groups": {"ml": given, "corp/ml": given}})
+    assert "access.groups.ml" in fault
+    assert "corp/ml, lab/ml" in fault
+    assert access({"issuers": issuers, "groups": {"lab/ml": given}}).grants
+
+
 def test_grants_of_people_and_groups() -> None:
     """Addresses in small letters, as identities have them."""
     rules = access(

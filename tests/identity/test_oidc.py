@@ -38,7 +38,7 @@ async def test_a_good_token_names_the_person(issuer: Issuer) -> None:
     token = issuer.token(email="Ada@Example.com", groups=["ml-team@example.com", "all"])
     identity = await tokens_of(issuer).identity(token)
     assert (identity.email, identity.groups) == ("ada@example.com", ("all", "ml-team@example.com"))
-    assert identity.principals[0] == "user:ada@example.com"
+    assert identity.user == "user:ada@example.com"
 
 
 @pytest.mark.parametrize(

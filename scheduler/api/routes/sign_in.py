@@ -180,10 +180,11 @@ class SignInRoutes(Routes):
             pending.state.encode(), given.get("state", "").encode()
         ):
             raise BadToken("state: this sign-in was not begun in this browser: begin again")
-        if "code" not in given:
-            raise BadToken(f"the issuer refused: {given.get('error', 'no code')[:80]}")
         access = self._services.access
         tokens = access.people.verifier.oidc(pending.issuer)
+        await tokens.check_answer(given.get("iss"))
+        if "code" not in given:
+            raise BadToken(f"the issuer refused: {given.get('error', 'no code')[:80]}")
         if tokens.issuer.client_id is None:
             raise BadToken("this issuer signs nobody in here")
         person = await tokens.redeem(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -88,6 +89,29 @@ async def test_grants_of_the_person_and_of_their_groups_add_up(world: World) -> 
     assert who.tenants(Right.JOBS_SUBMIT).names == {"ml", "staff"}
     assert who.tenants(Right.JOBS_MANAGE).names == {"ml"}
     assert not who.may(Right.KEYS)
+
+
+async def test_a_group_is_its_issuers(world: World) -> None:
+    """Another issuer may have one of the same name: its people get nothing by that."""
+    local = world.issuer.settings()
+    other = replace(local, name="corp", issuer="https://login.example.com")
+    world.rules = AccessRules({"local": local, "corp": other})
+    world.grant("group:ml", "bare", "member")
+    world.grant("group:corp/ml", "corp", "member")
+    world.grant("group:local/ml", "local", "member")
+    groups = ["ml", "corp/ml", "local/ml"]
+    who = await world.people.by_token(world.issuer.token(groups=groups))
+    assert who.tenants(Right.JOBS_READ).names == {"local"}
+
+
+async def test_with_one_issuer_the_bare_name_of_a_group_is_enough(world: World) -> None:
+    """And its whole name counts too; a group that is called like another's whole name is not it."""
+    world.grant("group:ml", "bare", "member")
+    world.grant("group:local/ml", "whole", "member")
+    who = await world.people.by_token(world.issuer.token(groups=["ml"]))
+    assert who.tenants(Right.JOBS_READ).names == {"bare", "whole"}
+    who = await world.people.by_token(world.issuer.token(groups=["local/ml"]))
+    assert not who.tenants(Right.JOBS_READ)
 
 
 async def test_a_role_of_the_configuration_counts(world: World) -> None:

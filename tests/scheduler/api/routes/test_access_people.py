@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -109,3 +110,15 @@ async def test_a_request_for_one_tenant_sees_that_tenant_alone() -> None:
         assert_error(refused, 403, "forbidden")
         unknown = await client.get("/api/v1/jobs", headers={"x-zen-tenant": "green"})
         assert_error(unknown, 403, "forbidden")
+
+
+async def test_a_grant_to_a_group_names_its_issuer_where_there_are_several(issuer: Issuer) -> None:
+    """A bare name would count for nobody; the refusal says which issuers there are."""
+    lab = replace(issuer.settings(), name="lab", issuer="https://lab.example.org")
+    made = house(issuers={"local": issuer.settings(), "lab": lab})
+    body = {"tenant_id": "ml", "role": "member"}
+    async with made.client() as client:
+        refused = await client.post("/api/v1/grants", json={**body, "principal": "group:ml"})
+        taken = await client.post("/api/v1/grants", json={**body, "principal": "group:lab/ml"})
+    assert "issuers: lab, local" in str(assert_error(refused, 422, "bad_input"))
+    assert taken.status_code == 200

@@ -245,6 +245,30 @@ async def test_a_person_signs_in_with_their_issuer(browser: httpx.AsyncClient) -
     assert made.status_code == 201, made.text
 
 
+@pytest.mark.parametrize("denied", [False, True])
+async def test_an_answer_of_another_issuer_signs_nobody_in(
+    issuer: Issuer, browser: httpx.AsyncClient, denied: bool
+) -> None:
+    """RFC 9207: an answer that names another issuer, or none where the issuer always does."""
+    issuer.denied = denied
+    issuer.named = "https://evil.example"
+    answer = await browser.get(await _to_issuer(browser))
+    assert (answer.status_code, "not of the issuer" in answer.text) == (401, True)
+    assert "zen-session" not in browser.cookies
+    issuer.named, issuer.names_itself = None, True
+    async with Site(issuer).browser() as other:
+        answer = await other.get(await _to_issuer(other))
+        assert (answer.status_code, "not of the issuer" in answer.text) == (401, True)
+
+
+async def test_an_issuer_that_names_itself_signs_people_in(
+    issuer: Issuer, browser: httpx.AsyncClient
+) -> None:
+    """RFC 9207."""
+    issuer.named, issuer.names_itself = issuer.url, True
+    assert (await browser.get(await _to_issuer(browser))).status_code == 303
+
+
 async def test_a_call_back_belongs_to_its_browser(site: Site, browser: httpx.AsyncClient) -> None:
     """Somebody else's link to the call-back signs nobody in; nor does a second use."""
     back = await _to_issuer(browser)
