@@ -108,16 +108,18 @@ INSIDE = AttemptDirectories(base=Path(HOME), checkpoints=Path(HOME) / "checkpoin
 """The same places as a container sees them."""
 
 
-def places_for(order: StartJob, vm_dir: Path, store: FileStore) -> AttemptDirectories:
+def places_for(
+    order: StartJob, vm_dir: Path, store: FileStore, open_place: Path | None = None
+) -> AttemptDirectories:
     """Checkpoints lie in the store if it is a file system. With gs:// they lie on the VM's disk:
-    they survive the attempt there, but not the VM."""
+    they survive the attempt there, but not the VM. `open_place`: all of them are there, because the
+    job's user reaches neither."""
     spec = order.spec
     # The members of a gang write one checkpoint together.
     key = job_key("checkpoints", spec.tenant_id, spec.user_id, order.job_name)
-    return AttemptDirectories(
-        base=vm_dir / "jobs" / quoted(order.lease_id),
-        checkpoints=store.directory(key) or vm_dir / key,
-    )
+    kept = store.directory(key) if open_place is None else None
+    here = open_place or vm_dir
+    return AttemptDirectories(here / "jobs" / quoted(order.lease_id), kept or here / key)
 
 
 def argv_for(order: StartJob) -> list[str]:

@@ -303,7 +303,7 @@ async def run_agent(journal: JsonLog, clock: SystemClock) -> Exit:
         clock.monotonic(),
         listening=False,
         readings=VmReadings(gpus.read()),
-        unready=unready,
+        unready=isolation.refuses or unready,
     )
     proofs = await later_boot(vm_dir, lambda: _proofs(settings, identity, names, metadata))
     driver = Driver(machine, bus, proofs, clock, journal)

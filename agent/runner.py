@@ -85,7 +85,8 @@ class JobRunner:
     def start(self, order: StartJob) -> None:
         """Begin to run it."""
         kind = self._containers if order.spec.image else self._processes
-        kept = _Kept(order, places_for(order, self._vm_dir, self._store), kind)
+        place = self._isolation.open_place
+        kept = _Kept(order, places_for(order, self._vm_dir, self._store, place), kind)
         self._jobs[order.lease_id] = kept
         kept.task = asyncio.create_task(self._run(kept), name=f"job {order.lease_id}")
 

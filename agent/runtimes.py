@@ -87,6 +87,8 @@ class Processes:
         if not argv:
             raise CannotStart(127, "the job has no command")
         isolation, spec = self._isolation, order.spec
+        if isolation.refuses:
+            raise CannotStart(126, isolation.refuses)
         uid, account = isolation.user_for(order), isolation.account_of(order)
         places.make(owner=uid, shared=order.on_several_vms)
         if isolation.mounts is not None:

@@ -27,7 +27,7 @@ import sys
 import time
 from time import monotonic  # noqa: TID251  # the one clock that we share with the agent
 
-from agent.sandbox.enter import enter
+from agent.sandbox.enter import enter, execute
 from agent.sandbox.memory import MemoryWatch, leave_cgroup
 
 PR_SET_PDEATHSIG = 1
@@ -346,8 +346,7 @@ class ProcessShim(Shim):
             what = "exec"
             if not os.read(go_out, 1):
                 os._exit(127)  # the shim was killed before it told the pid
-            argv, env = order["argv"], order["env"]
-            os.execvpe(argv[0], argv, env)  # type: ignore[index,arg-type]  # noqa: S606  # the agent's own JSON
+            execute(order["argv"], order["env"])  # type: ignore[arg-type]  # the agent's own JSON
         except OSError as error:
             os.write(error_in, json.dumps({"failed": error.errno, "what": what}).encode())
         except BaseException as error:  # a forked child must never return

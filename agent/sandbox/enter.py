@@ -8,6 +8,7 @@ what this machine allows.
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -45,6 +46,21 @@ def enter(box: dict[str, object]) -> None:
         _become(uid, int(str(box.get("gid", uid))), groups)
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs")
+
+
+def execute(argv: list[str], env: dict[str, str]) -> None:
+    """As os.execvpe, which imports a module first: the job's user may not be able to read it. Never
+    returns; OSError says why."""
+    places = [""] if "/" in argv[0] else env.get("PATH", os.defpath).split(os.pathsep)
+    failure: OSError = FileNotFoundError(errno.ENOENT, "not found")
+    for place in places:
+        try:
+            os.execve(os.path.join(place, argv[0]), argv, env)  # noqa: PTH118, S606
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            failure = error
+    raise failure
 
 
 def _limit_processes(most: int) -> None:

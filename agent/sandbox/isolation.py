@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -24,6 +25,8 @@ from core.messages import StartJob
 from core.sandbox import SHARED_DIRECTORY, SandboxRules
 from stores.base import quoted
 
+OPEN = Path("/var/lib/zen-jobs")
+"""Where directories of jobs are that cannot be where their agent's are."""
 HOME = Path("/run/zen")
 """Where a job with mounts of its own finds its directories."""
 INSIDE_JOB = AttemptDirectories(base=HOME, checkpoints=HOME / "checkpoints")
@@ -53,6 +56,11 @@ class Isolation:
     cgroups: Cgroups | None = None
     notes: tuple[str, ...] = ()
     """What is missing, for the log."""
+    open_place: Path | None = None
+    """Where the directories of jobs are if the agent's own are closed to their users, and cannot be
+    mounted for them; None: below the agent's directory and in the store."""
+    refuses: str = ""
+    """Why no job may run here: it would be root."""
     accounts: UnixAccounts | None = None
     """Under `zen node`: the people of the machine, as whom their jobs run."""
     _users: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -157,11 +165,26 @@ def find_isolation(
     if not why:
         return Isolation(rules, _uid_key(), mounts, cgroups, tuple(notes))
     notes.append(f"jobs share /tmp and see all of /proc: {why}")
-    hidden = [str(path) for path in (vm_dir, *vm_dir.parents) if not _is_open(path)]
-    if hidden or (why := _try(rules, None, vm_dir)):
-        notes.append(f"jobs run as root: {f'{hidden[0]} is closed to others' if hidden else why}")
-        return Isolation(rules, cgroups=cgroups, notes=tuple(notes))
-    return Isolation(rules, _uid_key(), None, cgroups, tuple(notes))
+    hidden = not all(_is_open(path) for path in (vm_dir, *vm_dir.parents))
+    place = _open_place(vm_dir) if hidden else vm_dir
+    if why := _try(rules, None, place):
+        refuses = f"its jobs would run as root, which is never done: {why}"
+        return Isolation(rules, cgroups=cgroups, notes=(*notes, refuses), refuses=refuses)
+    if hidden:
+        notes.append(f"directories of jobs are below {place}: {vm_dir} is closed to their users")
+    found = Isolation(rules, _uid_key(), None, cgroups, tuple(notes))
+    found.open_place = place if hidden else None
+    return found
+
+
+def _open_place(vm_dir: Path) -> Path:
+    """The same for all agents of a stack: they share checkpoints."""
+    stack = hashlib.sha256(str(vm_dir.resolve().parent).encode()).hexdigest()[:16]
+    for directory in (OPEN, OPEN / stack, OPEN / stack / "jobs"):
+        with suppress(OSError):  # then no job can be tried there, and the reason is told
+            directory.mkdir(exist_ok=True)
+            directory.chmod(0o711)
+    return OPEN / stack
 
 
 def _of_people(

@@ -58,3 +58,33 @@ def test_a_person_keeps_their_groups() -> None:
         *("CapBnd:\t0000000000000000", "CapEff:\t0000000000000000"),
     ):
         assert line in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "ends"),
+    [
+        (["true"], 0),
+        (["/bin/sh", "-c", "exit 7"], 7),
+        (["no-such-program"], "FileNotFoundError"),
+        (["denied"], "PermissionError"),
+    ],
+)
+def test_a_job_is_found_without_a_module(tmp_path: Path, argv: list[str], ends: object) -> None:
+    """Its user may be able to read none of the interpreter's modules."""
+    (tmp_path / "denied").write_text("")
+    path = f"/nowhere:{tmp_path}:/usr/bin:/bin"
+    script = f"""
+import sys
+exec(sys.stdin.read().partition("if __name__")[0])
+sys.path.clear()
+execute({argv!r}, {{"PATH": {path!r}}})
+"""
+    python = shutil.which("python3") or "python3"
+    done = subprocess.run(
+        [python, "-I", "-S", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        input=PROGRAM.read_text(),
+    )
+    assert done.returncode == ends or str(ends) in done.stderr

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import AsyncIterator
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent.environment import hand_over
-from agent.events import Exited, Signal, Started
+from agent.events import Exited, Signal, Started, StartFailed
+from agent.sandbox import isolation
 from agent.sandbox.isolation import Isolation, find_isolation
 from core.messages import Size
 from core.sandbox import SandboxRules
@@ -214,6 +217,53 @@ except OSError as error:
         rig, f"python3 -c {shlex.quote(script)}"
     )
     await rig.runner.close()
+
+
+@pytest.fixture
+def no_mounts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
+    """A root that may not mount, as in many containers. What is in the list cannot be done too."""
+    open_place = Path(tempfile.mkdtemp(prefix="zen-jobs-", dir="/var/tmp"))
+    monkeypatch.setattr(isolation, "OPEN", open_place)
+    refused: list[object] = []
+    tried = isolation._try
+
+    def attempt(
+        rules: SandboxRules, mounts: tuple[isolation.Mount, ...] | None, vm_dir: Path
+    ) -> str:
+        refused_too = mounts is not None or bool(refused)
+        return "not permitted" if refused_too else tried(rules, mounts, vm_dir)
+
+    monkeypatch.setattr(isolation, "_try", attempt)
+    yield refused
+    shutil.rmtree(open_place)
+
+
+async def test_no_job_is_root_where_nothing_can_be_mounted(
+    no_mounts: list[object], tmp_path: Path
+) -> None:
+    """It has a user of its own, also where that user could not reach the agent's directory."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    rig = isolated(closed)
+    script = f"""set -e
+        echo 1 > $ZEN_OUTPUT_DIR/r; echo 2 > $ZEN_CHECKPOINT_DIR/c; cat $ZEN_CHECKPOINT_DIR/c
+        ! ls {closed}; id -u"""
+    *_, uid = (await said(rig, script)).split()
+    assert int(uid) >= SandboxRules().uid_first
+    assert (rig.root / "store/artifacts/acme/u1/j1/1").is_dir()
+    await rig.runner.close()
+
+
+async def test_no_job_runs_where_it_would_be_root(no_mounts: list[object], tmp_path: Path) -> None:
+    """The agent says why, and is not ready; a start that comes all the same is refused."""
+    no_mounts.append("users")
+    found = find_isolation(SandboxRules(), tmp_path, "vm-test", own_machine=False)
+    assert "would run as root" in found.refuses
+    rig = RunnerRig(tmp_path, isolation=found)
+    rig.start("id -u")
+    end = await rig.end()
+    assert isinstance(end, StartFailed)
+    assert "would run as root" in end.reason
 
 
 def test_a_machine_of_its_user(tmp_path: Path) -> None:
