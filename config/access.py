@@ -28,9 +28,7 @@ def build_access(document: Document, given: Mapping[str, Any]) -> AccessRules:
     issuers = _issuers(document, given.get("issuers", {}))
     named = AccessRules(issuers=issuers)
     for name in given.get("groups", {}):
-        if not named.names_issuer(name):
-            one_of = ", ".join(f"{issuer}/{name}" for issuer in sorted(issuers))
-            expected = f"whose group it is, since there are several issuers: one of {one_of}"
+        if expected := named.unclear(f"group:{name}"):
             document.fault(("access", "groups", name), shown(name), expected)
     return AccessRules(
         issuers=issuers,

@@ -69,10 +69,14 @@ class AccessRules:
         names = (*bare, *(f"{own}{name}" for name in person.groups))
         return (person.user, *(f"group:{name}" for name in names))
 
-    def names_issuer(self, group: str) -> bool:
-        """Whether it is clear whose group is meant."""
-        issuer, slash, _ = group.partition("/")
-        return len(self.issuers) < 2 or (bool(slash) and issuer in self.issuers)
+    def unclear(self, principal: str) -> str:
+        """What was expected of a principal if it is a group, and not clear whose; else empty."""
+        kind, _, name = principal.partition(":")
+        issuer, slash, _ = name.partition("/")
+        if kind != "group" or len(self.issuers) < 2 or (slash and issuer in self.issuers):
+            return ""
+        whole = ", ".join(f"{issuer}/{name}" for issuer in sorted(self.issuers))
+        return f"whose group it is, since there are several issuers: one of {whole}"
 
     def by_issuer(self, url: str) -> OidcIssuer | None:
         """The issuer with this `iss`."""

@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 
 from core.access import ALL_TENANTS, ROLES, Grant, Right, Scope
-from core.access_rules import ROLE_NAME, AccessRules
+from core.access_rules import ROLE_NAME
 from core.access_store import KnownKey, NewSecret
 from core.api_keys import ApiKey, key_text, parse_key
 from core.audit_anchors import AuditAnchor
@@ -290,9 +290,7 @@ class AccessRoutes(Routes):
         """Give a role; safe to repeat."""
         data = await read_object(request, tuple(_GRANT_FIELDS))
         grant = _checked_grant(data, self._roles)
-        rules, (kind, _, name) = self._rules, grant.principal.partition(":")
-        if kind == "group" and not rules.names_issuer(name):
-            expected = f"group:<issuer>/<name>, issuers: {', '.join(sorted(rules.issuers))}"
+        if expected := self._services.settings.current.access.unclear(grant.principal):
             raise BadInput([Fault("principal", shown(grant.principal), expected)])
         audited = self._grant_entry(caller, AuditAction.GRANT_ADD, grant)
         await self._services.access.store.add_grant(grant, audited)
@@ -363,12 +361,8 @@ class AccessRoutes(Routes):
         )
 
     @property
-    def _rules(self) -> AccessRules:
-        return self._services.settings.current.access
-
-    @property
     def _roles(self) -> Collection[str]:
-        return self._rules.roles.keys()
+        return self._services.settings.current.access.roles.keys()
 
     async def _known(self, request: Request) -> KnownKey:
         key_id = str(request.path_params["key_id"])
