@@ -159,11 +159,21 @@ class Shim:
         order = json.loads(line)
         if order["until"] is not None:
             self.until = order["until"]
-        if not self._begin(order):
-            return
-        words = self._watch()
-        if words is not None:
+        if self._begin(order):
+            words = self._watch()
+            if words is None:
+                return
             self._say(words)
+        self._see_off()
+
+    def _see_off(self) -> None:
+        """Until the agent has read our last words and hangs up. If we went before, a word of its
+        own that crosses them would break the connection, and they would be lost."""
+        if self.log_fd >= 0:
+            os.close(self.log_fd)  # the agent waits for its end first
+            self.log_fd = -1
+        while not self.told_to_die and self._read():
+            self.buffer = b""
 
     def _watch(self) -> dict[str, object] | None:
         """How the job ended; None if the agent died first."""
@@ -309,6 +319,7 @@ class ProcessShim(Shim):
         os.write(go_in, b".")  # go_out is still open here, so a child that has failed does no harm
         for fd in (error_in, go_in, go_out, self.log_fd):
             os.close(fd)
+        self.log_fd = -1
         failure = b""
         while chunk := os.read(error_out, 4096):
             failure += chunk

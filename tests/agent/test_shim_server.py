@@ -51,6 +51,23 @@ def test_forks(server: tuple[subprocess.Popen[bytes], socket.socket]) -> None:
     second.close()
 
 
+async def test_last_words_are_not_lost(
+    server: tuple[subprocess.Popen[bytes], socket.socket],
+) -> None:
+    """A shim whose job has ended stays until the agent hangs up: what the agent says meanwhile does
+    not break the connection before it has read how the job ended."""
+    shim, pid = ask(server[1])
+    order = {"argv": ["true"], "env": dict(os.environ), "cwd": "/", "box": {}, "leave": []}
+    shim.sendall(json.dumps({**order, "memory_max": 0, "until": None}).encode() + b"\n")
+    await until(lambda: b"exit" in shim.recv(4096, socket.MSG_PEEK), "the end of the job")
+    for _ in range(3):
+        shim.sendall(b"UNTIL 1.0\n")
+    assert not gone(pid)
+    assert b'{"exit": 0' in shim.recv(4096)
+    shim.close()
+    await until(lambda: gone(pid), "the shim is gone")
+
+
 def test_request_without_files(server: tuple[subprocess.Popen[bytes], socket.socket]) -> None:
     """It is passed over."""
     _, requests = server
