@@ -95,7 +95,7 @@ def _replica(store: PostgresStore, seed: int) -> _ReplicaEntry:
     )
     transport = httpx.ASGITransport(create_app(services))
     topic = SubmitTopic(NAMES.submit_topic, TopicBinding(NAMES.submit_topic, DEFAULT_TENANT))
-    bus = IntakePorts(BenchBus(), store, clock)
+    bus = IntakePorts(BenchBus(), ports.write, clock)
     intake = SubmissionIntake(bus, NAMES, submissions, topic)
     return _ReplicaEntry(
         httpx.AsyncClient(transport=transport, base_url="http://zen", headers=bearer(OWNER)), intake

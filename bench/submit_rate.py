@@ -134,8 +134,8 @@ def target_of(stack: LocalStack) -> SubmitTarget:
     return SubmitTarget(port, stack.client.headers["authorization"])
 
 
-def measure_real(stack: LocalStack, args: argparse.Namespace) -> Load:
-    """Every VM of the cluster is busy, so the jobs stay in the queue: submissions alone count."""
+def hold_vms(stack: LocalStack) -> None:
+    """Every VM of the cluster is busy, so that jobs stay in the queue: submissions alone count."""
     for _ in range(VMS):
         stack.submit("sleep", str(HOLD_S), gpu_type="l4")
 
@@ -144,6 +144,11 @@ def measure_real(stack: LocalStack, args: argparse.Namespace) -> Load:
 
     # Booting VMs would take the processors from what is measured.
     wait_for(f"{VMS} running jobs", all_run, 60, every_s=0.2)
+
+
+def measure_real(stack: LocalStack, args: argparse.Namespace) -> Load:
+    """Submissions to a scheduler that has nothing else to do."""
+    hold_vms(stack)
     return measure(stack.process("scheduler"), target_of(stack), args)
 
 

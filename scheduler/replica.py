@@ -118,7 +118,7 @@ class Replica:
 
     def start(self) -> None:
         """Start the long-running tasks."""
-        ports = IntakePorts(self.bus, self.store, self.clock, self.authenticator)
+        ports = IntakePorts(self.bus, self._adapters.write, self.clock, self.authenticator)
         names = self.settings.names
         intakes = [
             SubmissionIntake(ports, names, self.submissions, topic)

@@ -100,6 +100,7 @@ class Authenticator:
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._used: set[str] = set()
         self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
+        self._reading: dict[str, asyncio.Future[KnownKey | None]] = {}
 
     async def principal(self, given: Credentials, address: str) -> Principal:
         """Who sent these from this address; Unauthenticated says what to send."""
@@ -178,8 +179,7 @@ class Authenticator:
         if found is not None and now - found.read_at < fresh_s:
             return found
         try:
-            async with self._lookups:
-                known = await self._store.key(key_id)
+            known = await (self._shared_read(key_id) if fresh_s else self._read(key_id))
         except StoreDown:
             if found is not None and now - found.read_at < STALE_S:
                 return found
@@ -193,6 +193,19 @@ class Authenticator:
         while len(self._cache) > KNOWN_MAX:
             self._cache.popitem(last=False)
         return cached
+
+    async def _shared_read(self, key_id: str) -> KnownKey | None:
+        """Requests that find the key too old at the same moment read it once."""
+        reading = self._reading.get(key_id)
+        if reading is None:
+            reading = asyncio.ensure_future(self._read(key_id))
+            self._reading[key_id] = reading
+            reading.add_done_callback(lambda _: self._reading.pop(key_id, None))
+        return await asyncio.shield(reading)
+
+    async def _read(self, key_id: str) -> KnownKey | None:
+        async with self._lookups:
+            return await self._store.key(key_id)
 
     async def remember(self) -> None:
         """Writes down the last use of keys now and then, for ever."""

@@ -5,7 +5,7 @@ dead letters with every fault named; a publisher that asks for an answer gets on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -14,7 +14,7 @@ from core.changes import AtomicBatch, DeadLetter, Send
 from core.errors import BadInput, BusDown, Conflict, Fault, PriceNotConfirmed, StoreDown, ZenError
 from core.messages import InMessage, OutMessage
 from core.names import Names
-from core.ports import Bus, Clock, Inbound, Store
+from core.ports import Bus, Clock, Inbound
 from messaging.codec import BadMessage, decode_submission
 from messaging.submissions import (
     MessageKey,
@@ -28,10 +28,12 @@ from scheduler.operations.dead_letters import source_of
 from scheduler.submission.message_submitters import SubmitTopic
 from scheduler.submission.other_systems import is_v1, native_of_v1, v1_refusal
 from scheduler.submission.quotes import price_fields
-from scheduler.submission.submit import Accepted, JobNotStored, Submissions
+from scheduler.submission.submit import Accepted, JobNotStored, Submissions, Writer
 
 log = structlog.get_logger("intake")
 BATCH_MAX = 500
+TOGETHER_MAX = 100
+"""Messages that are checked and written at once: they share a commit."""
 REPLY_TIMEOUT_S = 10.0
 STORE_AGAIN_S = 2.0
 """How long we read no more after the database did not answer: what we give back comes at once, to
@@ -47,7 +49,7 @@ class IntakePorts:
     """What an intake reads from, writes to and asks."""
 
     bus: Bus
-    store: Store
+    write: Writer
     clock: Clock
     keys: Authenticator | None = None
     """None: no message can prove itself by a key."""
@@ -67,7 +69,7 @@ class SubmissionIntake:
     def __init__(
         self, ports: IntakePorts, names: Names, submissions: Submissions, topic: SubmitTopic
     ) -> None:
-        self._bus, self._store, self._clock = ports.bus, ports.store, ports.clock
+        self._bus, self._write, self._clock = ports.bus, ports.write, ports.clock
         self._keys = ports.keys
         self._names = names
         self._submissions = submissions
@@ -88,18 +90,18 @@ class SubmissionIntake:
         done: list[str] = []
         again: list[str] = []
         replies: list[tuple[str, OutMessage]] = []
-        for number, message in enumerate(batch):
-            try:
-                taken = await self.accept(message)
-            except StoreDown as error:
-                # The others would fare no better: another replica may.
-                again += [left.ack_id for left in batch[number:]]
-                log.warning("submissions kept on the bus", count=len(again), why=str(error))
-                break
-            if taken.reply is None:
-                done.append(message.ack_id)
-            else:
-                replies.append((message.ack_id, taken.reply))
+        for part in _together(batch):
+            if again:
+                # They would fare no better: another replica may.
+                again += [message.ack_id for message in part]
+                continue
+            for message, taken in zip(part, await self._accept_all(part), strict=True):
+                if taken is None:
+                    again.append(message.ack_id)
+                elif taken.reply is None:
+                    done.append(message.ack_id)
+                else:
+                    replies.append((message.ack_id, taken.reply))
         # Acknowledged after its answer: a message that comes again is answered again.
         answered, kept = await self._answer(replies)
         if done + answered:
@@ -107,6 +109,26 @@ class SubmissionIntake:
         if again + kept:
             await inbound.nack(again + kept)
         return not again
+
+    async def _accept_all(self, part: Sequence[InMessage]) -> list[Taken | None]:
+        """What became of each; None: the database did not answer."""
+        found = await asyncio.gather(*map(self.accept, part), return_exceptions=True)
+        taken: list[Taken | None] = []
+        down: list[StoreDown] = []
+        for one in found:
+            if isinstance(one, StoreDown):
+                down.append(one)
+                taken.append(None)
+            elif isinstance(one, BaseException):
+                raise one
+            else:
+                taken.append(one)
+        if down:
+            log.warning("submissions kept on the bus", count=len(down), why=str(down[0]))
+        jobs = [one.accepted for one in taken if one is not None and one.accepted is not None]
+        if jobs:
+            log.info("submitted", door="pubsub", messages=len(jobs), first=jobs[0].job_id)
+        return taken
 
     async def accept(self, message: InMessage) -> Taken:
         """Returns when the job, or the reason why there is none, is stored; the key never is."""
@@ -118,9 +140,8 @@ class SubmissionIntake:
         except _REFUSALS as error:
             log.warning("submission refused", why=str(error), message=message.message_id)
             faults = error.faults if isinstance(error, BadInput) else ()
-            await self._store.commit([self._dead_letter(message, str(error), faults)], None)
+            await self._write(self._dead_letter(message, str(error), faults))
             return Taken(None, _reply(topic, message, _refused(error, faults)))
-        log.info("submitted", job=accepted.job_id, user=accepted.user_id, door="pubsub")
         return Taken(accepted, _reply(topic, message, _accepted(accepted)))
 
     async def _submit(self, message: InMessage, sent_key: MessageKey | None) -> Accepted:
@@ -169,6 +190,19 @@ class SubmissionIntake:
                 log.warning("nobody can be answered there", topic=topic, why=str(error))
                 answered += ack_ids
         return answered, kept
+
+
+def _together(batch: Sequence[InMessage]) -> Iterator[Sequence[InMessage]]:
+    """In their order. A job that waits for others comes after what was sent before it is stored:
+    those may be among it."""
+    part: list[InMessage] = []
+    for message in batch:
+        if part and (len(part) >= TOGETHER_MAX or b'"after"' in message.body):
+            yield part
+            part = []
+        part.append(message)
+    if part:
+        yield part
 
 
 def _reply(topic: str | None, message: InMessage, body: Mapping[str, object]) -> OutMessage | None:

@@ -134,11 +134,14 @@ class TenantAccess:
         """How many of its tenant and class wait in the cluster; `more` come now. What others let in
         within the last second is not in it."""
         key, now = (cluster, int(class_of(spec.priority)), spec.tenant_id), self._clock.monotonic()
-        counted_at, count = self._ahead.get(key, (-FRESH_S, 0))
-        if now - counted_at >= FRESH_S:
-            counted_at, count = now, await self._store.queued(*key, AHEAD_MOST)
+        known = self._ahead.get(key)
+        if known is None or now - known[0] >= FRESH_S:
+            if known is not None:  # before the wait: others go on with what is known
+                self._ahead[key] = now, known[1]
+            known = now, await self._store.queued(*key, AHEAD_MOST)
             if len(self._ahead) >= COUNTS_MAX:
                 self._ahead.clear()
+        counted_at, count = known
         self._ahead[key] = counted_at, count + more
         return count
 

@@ -11,19 +11,19 @@ import pytest
 
 from config.live import LiveSettings
 from core.access_store import KnownKey
-from core.changes import AtomicBatch
+from core.changes import AtomicBatch, Committed
 from core.errors import BusDown, StoreDown, ZenError
 from core.ids import RandomIds
 from core.messages import InMessage, OutMessage
 from core.names import Names
 from core.reads import JobFilter
-from core.reasons import CommitRefusal
 from core.submit_topics import TopicBinding
 from messaging.errors import BadMessage, BusRefused
 from messaging.submissions import reply_topic
 from scheduler.access.authenticator import Authenticator
+from scheduler.submission.group_commit import GroupCommit
 from scheduler.submission.message_submitters import SubmitTopic
-from scheduler.submission.pubsub_intake import IntakePorts, SubmissionIntake
+from scheduler.submission.pubsub_intake import TOGETHER_MAX, IntakePorts, SubmissionIntake
 from scheduler.submission.submit import SubmissionPorts, Submissions
 from scheduler.submission.tenant_access import TenantAccess as TenantsDoor
 from sim.memory.access import MemoryAccess
@@ -74,9 +74,7 @@ class TenantAccess:
         self.reads = MemoryReads(self.store)
         self.bus = Post()
 
-        async def write(batch: AtomicBatch) -> CommitRefusal | None:
-            return (await self.store.commit([batch], None)).refusals.get(0)
-
+        write = GroupCommit(self.store).submit
         ids = RandomIds(random.Random(3))
         asks = TenantsDoor(self.store, settings, clock) if settings is not None else None
         submissions = Submissions(
@@ -85,7 +83,7 @@ class TenantAccess:
             door=asks,
         )
         authenticator = Authenticator(MemoryAccess(keys), clock)
-        ports = IntakePorts(self.bus, self.store, clock, authenticator)
+        ports = IntakePorts(self.bus, write, clock, authenticator)
         self.intake = SubmissionIntake(ports, NAMES, submissions, topic)
 
     async def bring(self, *messages: InMessage) -> None:
@@ -246,7 +244,8 @@ async def test_answer_that_could_not_be_sent_is_tried_again() -> None:
 
 
 async def test_database_outage_keeps_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is lost or refused while the database is away, and it is asked once, not for each."""
+    """Nothing is lost or refused while the database is away, and what comes behind the messages
+    that are written together does not ask it again."""
     door = TenantAccess()
     asked: list[object] = []
 
@@ -255,9 +254,36 @@ async def test_database_outage_keeps_the_message(monkeypatch: pytest.MonkeyPatch
         raise StoreDown("away")
 
     monkeypatch.setattr(door.store, "commit", away)
-    await door.bring(message(V1, reply_topic="upstream"), message(b"{", 2))
+    waits = {"command": ["true"], "after": ["a"]}
+    await door.bring(message(V1, reply_topic="upstream"), message(waits, 2))
     assert (door.bus.acked, door.bus.nacked, door.bus.sent) == ([], ["ack-1", "ack-2"], [])
     assert len(asked) == 1
+
+
+async def test_messages_share_a_commit() -> None:
+    """Submissions and refusals that are read together are written together, up to a bound."""
+    door = TenantAccess()
+    sizes: list[int] = []
+    commit = door.store.commit
+
+    async def counted(batches: Sequence[AtomicBatch], term: int | None) -> Committed:
+        sizes.append(len(batches))
+        return await commit(batches, term)
+
+    door.store.commit = counted  # type: ignore[method-assign]
+    many = [{"command": ["true"], "job_id": f"j-{n}"} for n in range(TOGETHER_MAX)]
+    await door.bring(message(b"{"), *(message(body, n) for n, body in enumerate(many, 2)))
+    assert len(await door.jobs()) == TOGETHER_MAX
+    assert sizes == [TOGETHER_MAX, 1]
+
+
+async def test_a_job_may_wait_for_one_that_came_with_it() -> None:
+    """Both messages are read together; the second names the first."""
+    door = TenantAccess()
+    first = {"command": ["true"], "job_id": "first"}
+    await door.bring(message(first), message({**first, "job_id": "b", "after": ["first"]}, 2))
+    assert len(await door.jobs()) == 2
+    assert await door.outbox() == []
 
 
 @pytest.mark.parametrize(
