@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from agent.events import Progressed
+from core.job_tokens import Tokens
 from core.messages import HeartbeatStatus, Progress, StartJob
 from core.slots import slots_of
 
@@ -67,6 +68,19 @@ class Work:
         if exit_code == 0:
             return B.COMPLETED
         return B.PREEMPTED if self.ending else B.FAILED
+
+    def moments(self, computes_until: float, frozen_max_s: float) -> list[float]:
+        """When something is due to it: a kill, and a freeze or the end of one."""
+        if self.killed:
+            return []  # nothing more is done to it, whatever the clock says
+        if self.frozen_since is None:
+            return [self.kill_at, computes_until]
+        return [self.kill_at, self.frozen_since + frozen_max_s]
+
+    def renew(self, tokens: Tokens) -> bool:
+        """Whether somebody uses them already: a job at the barrier begins with them."""
+        self.order = replace(self.order, tokens={**self.order.tokens, **tokens})
+        return not self.waiting
 
     def learn(self, news: Progressed) -> None:
         """What the job says of itself; what it does not mention stays."""

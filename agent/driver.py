@@ -11,6 +11,7 @@ from typing import Protocol, assert_never
 from agent.events import (
     ControlReceived,
     Exit,
+    GiveTokens,
     HeartbeatsAnswered,
     Input,
     Output,
@@ -25,6 +26,7 @@ from agent.json_log import JsonLog
 from agent.proofs import WorkerProofs
 from agent.state_machine import AgentMachine
 from core.errors import ZenError
+from core.job_tokens import Tokens
 from core.messages import Heartbeat, InMessage, Size, StartJob
 from core.ports import Bus, Clock
 from messaging.codec import BadMessage
@@ -40,6 +42,7 @@ class Runner(Protocol):
     def start(self, order: StartJob) -> None: ...
     def signal(self, lease_id: str, name: Signal) -> None: ...
     def resize(self, lease_id: str, size: Size) -> None: ...
+    def give(self, lease_id: str, tokens: Tokens) -> None: ...
     def renew(self, until: float) -> None:
         """Whatever runs freezes by itself at that moment of the monotonic clock, also if the
         agent hangs, unless it is renewed before."""
@@ -110,6 +113,9 @@ class Driver:
                 members = [peer.rank for peer in size.members]
                 self._journal.info("size", lease_id=lease_id, members=members)
                 runner.resize(lease_id, size)
+            case GiveTokens(lease_id, tokens):
+                self._journal.info("tokens", lease_id=lease_id, kinds=sorted(tokens))
+                runner.give(lease_id, tokens)
             case Exit():
                 raise AssertionError("run() ends at Exit")
             case _:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from core.job_tokens import Tokens
 from core.messages import Control, Heartbeat, Progress, Size, StartJob, VmReadings
 
 
@@ -175,6 +176,14 @@ class TellSize:
     size: Size
 
 
+@dataclass(frozen=True, slots=True)
+class GiveTokens:
+    """From now on the attempt uses these. Without effect if it is gone."""
+
+    lease_id: str
+    tokens: Tokens = field(repr=False)
+
+
 class ExitKind(StrEnum):
     """Why the agent ends."""
 
@@ -191,4 +200,4 @@ class Exit:
     reason: str
 
 
-Output = PublishHeartbeats | StartProcess | SignalGroup | TellSize | Exit
+Output = PublishHeartbeats | StartProcess | SignalGroup | TellSize | GiveTokens | Exit

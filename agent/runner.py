@@ -23,7 +23,9 @@ from agent.runtimes import CannotStart, Containers, JobRuntime, Processes
 from agent.sandbox.isolation import INSIDE_JOB, Isolation
 from agent.shims import ShimLink, Shims
 from agent.status_file import StatusTail
+from agent.store_tokens import store_for
 from core.errors import ZenError
+from core.job_tokens import Tokens
 from core.messages import Size, StartJob
 from stores.artifacts import ArtifactPath, Manifest
 from stores.base import FileStore, LogPath
@@ -44,6 +46,8 @@ class _Kept:
     order: StartJob
     places: AttemptDirectories
     kind: JobRuntime
+    store: FileStore
+    """With the attempt's own token where it has one, never with the VM's account then."""
     orders: list[bytes] = field(default_factory=list)
     """Signals that came before the shim did."""
     shim: ShimLink | None = None
@@ -80,13 +84,16 @@ class JobRunner:
         self._processes = Processes(ours, self._isolation)
         self._containers = Containers(runtime, self._isolation)
         self._jobs: dict[str, _Kept] = {}
+        self._tokens: dict[str, Tokens] = {}
+        """By lease, for as long as the attempt is here."""
         self._until: float | None = None
 
     def start(self, order: StartJob) -> None:
         """Begin to run it."""
         kind = self._containers if order.spec.image else self._processes
         place = self._isolation.open_place
-        kept = _Kept(order, places_for(order, self._vm_dir, self._store, place), kind)
+        store = store_for(order, self._store, self._tokens)
+        kept = _Kept(order, places_for(order, self._vm_dir, store, place), kind, store)
         self._jobs[order.lease_id] = kept
         kept.task = asyncio.create_task(self._run(kept), name=f"job {order.lease_id}")
 
@@ -113,6 +120,11 @@ class JobRunner:
             return
         if kept.order.spec.resize_signal != "none":
             _tell(kept, f"{kept.order.spec.resize_signal}\n".encode())
+
+    def give(self, lease_id: str, tokens: Tokens) -> None:
+        """From now on it uses these."""
+        if lease_id in self._jobs:
+            self._tokens[lease_id] = {**self._tokens.get(lease_id, {}), **tokens}
 
     def renew(self, until: float) -> None:
         """Jobs may compute until then, even if we hang: their shims watch the same clock."""
@@ -143,6 +155,7 @@ class JobRunner:
             ended = StartFailed(lease_id, 126, f"the VM could not start it: {error}")
         finally:
             del self._jobs[lease_id]
+            self._tokens.pop(lease_id, None)
             kept.kind.ended(kept.order)
             if kept.base is not None:
                 kept.base.close()
@@ -165,7 +178,7 @@ class JobRunner:
             kept.base = HeldDirectory.of(kept.places.base)
             if (pid := await shim.begun()) is not None:
                 await kept.kind.adopt(order, pid)
-            log = asyncio.create_task(self._carry(order, shim.output))
+            log = asyncio.create_task(self._carry(kept, shim.output))
             try:
                 first = json.dumps({**brief, "until": self._until}).encode()
                 shim.tell(first + b"\n", *kept.orders)
@@ -185,21 +198,21 @@ class JobRunner:
         assert kept.base is not None, "it ran"
         names = [str(directories.outputs) for directories in (kept.places, INSIDE, INSIDE_JOB)]
         outputs = OutputDirectory(kept.base, names, self._sandbox.outputs_max)
-        kept.saving = asyncio.create_task(store_outputs(self._store, path, outputs))
+        kept.saving = asyncio.create_task(store_outputs(kept.store, path, outputs))
         await asyncio.wait([kept.saving], timeout=None if good else wait_s)
         kept.saving.cancel()
         verdict, note = judge(kept.saving, ended)
         for words in filter(None, (kept.tail.note if kept.tail else "", note)):
             self._journal.warning("outputs", lease_id=ended.lease_id, note=words)
-            await self._add_to_log(kept.order, words)
+            await self._add_to_log(kept, words)
         return verdict
 
-    async def _add_to_log(self, order: StartJob, note: str) -> None:
+    async def _add_to_log(self, kept: _Kept, note: str) -> None:
         try:
-            async with self._store.writer(self._log_path(order)) as writer:
+            async with kept.store.writer(self._log_path(kept.order)) as writer:
                 await writer.write(f"[zen: {note}]\n".encode(errors="replace"))
         except ZenError as error:
-            self._journal.error("log lost", lease_id=order.lease_id, reason=str(error))
+            self._journal.error("log lost", lease_id=kept.order.lease_id, reason=str(error))
 
     def _artifacts(self, order: StartJob) -> ArtifactPath:
         spec = order.spec
@@ -209,9 +222,9 @@ class JobRunner:
         spec = order.spec
         return LogPath(spec.tenant_id, spec.user_id, spec.job_id, order.attempt)
 
-    async def _carry(self, order: StartJob, output: asyncio.StreamReader) -> None:
-        path = self._log_path(order)
-        await carry_log(output, self._store, path, self._sandbox.log_max, self._journal)
+    async def _carry(self, kept: _Kept, output: asyncio.StreamReader) -> None:
+        path = self._log_path(kept.order)
+        await carry_log(output, kept.store, path, self._sandbox.log_max, self._journal)
 
     async def _follow(self, kept: _Kept, shim: ShimLink) -> Input:
         lease_id = kept.order.lease_id
@@ -227,7 +240,7 @@ class JobRunner:
             self._post(Started(lease_id))
         assert kept.base is not None, "it was made before"
         kept.tail = tail = StatusTail(kept.base, bytes_max=self._sandbox.status_max)
-        meta = MetaFile(self._store, self._artifacts(kept.order), kept.base)
+        meta = MetaFile(kept.store, self._artifacts(kept.order), kept.base)
         following = [
             asyncio.create_task(self._follow_status(lease_id, tail)),
             asyncio.create_task(meta.follow()),

@@ -13,6 +13,7 @@ from agent.events import (
     Exit,
     Exited,
     ExitKind,
+    GiveTokens,
     HeartbeatsAnswered,
     Identity,
     Input,
@@ -42,6 +43,7 @@ from core.messages import (
     Heartbeat,
     HeartbeatStatus,
     KeepWarm,
+    RenewTokens,
     ResizeJob,
     StartJob,
     StopJob,
@@ -122,13 +124,7 @@ class AgentMachine:
         if self._outgoing.waiting and not self._outgoing.busy:
             times.append(self._retry_at)
         for work in self.jobs.values():
-            if work.killed:
-                continue  # nothing more is done to it, whatever the clock says
-            times.append(work.kill_at)
-            if work.frozen_since is None:
-                times.append(self.computes_until)
-            else:
-                times.append(work.frozen_since + self.timers.frozen_max_s)
+            times += work.moments(self.computes_until, self.timers.frozen_max_s)
         if not self.jobs:
             times.append(self._off_at())
         times.append(self._shut_down_by)
@@ -201,6 +197,8 @@ class AgentMachine:
                 self._go(lease_id)
             case ResizeJob():
                 self._resize(control)
+            case RenewTokens():
+                self._renew(control)
             case DrainVm():
                 self._draining = True
                 self._say_idle()
@@ -243,6 +241,11 @@ class AgentMachine:
         work.order = replace(work.order, size=news.size, world_size=len(news.size.members))
         if not work.waiting and news.size.members != known.members:
             self._out.append(TellSize(news.lease_id, news.size))
+
+    def _renew(self, news: RenewTokens) -> None:
+        work = self.jobs.get(news.lease_id)
+        if work is not None and work.renew(news.tokens):
+            self._out.append(GiveTokens(news.lease_id, news.tokens))
 
     def _refusal(self, order: StartJob) -> str:
         if self.unready:

@@ -440,7 +440,11 @@ DECLARED: Final[dict[str, tuple[type, dict[str, ValueType]]]] = {
     ),
     "workers": (
         WorkerSettings,
-        {"key_file": optional(FILE_PATH), "service_account": optional(SERVICE_ACCOUNT)},
+        {
+            "key_file": optional(FILE_PATH),
+            "service_account": optional(SERVICE_ACCOUNT),
+            "store_tokens": FLAG,
+        },
     ),
 }
 """Section → the class whose fields are its keys, with defaults and meanings, and their types."""

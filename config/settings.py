@@ -101,6 +101,10 @@ class WorkerSettings:
     """The service account of the VMs. The scheduler lets it read each control subscription that it
     makes, so that VMs need no right to read subscriptions of the project. Null: that right is
     theirs already."""
+    store_tokens: bool = True
+    """With `store_url: gs://…` a VM stores the log and the outputs of an attempt with a token that
+    opens these alone. It is made of the scheduler's account, which needs `roles/storage.objectUser`
+    on the bucket. False: VMs use their own account."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from core.job_fields import WorkerSpec
+from core.job_tokens import Tokens
 from core.slots import gpus_among
 from core.worker_identity import WorkerPublicKeys
 
@@ -166,6 +167,8 @@ class StartJob:
     members and attempts of a job, on whatever VM. 0: the VM draws."""
     secret_values: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Variables of its environment that stand in the sealed message alone."""
+    tokens: Tokens = field(default_factory=dict, repr=False)
+    """They stand in the sealed message alone."""
 
     @property
     def job_name(self) -> str:
@@ -225,6 +228,14 @@ class ResizeJob(_ToAttempt):
 
 
 @dataclass(frozen=True, slots=True)
+class RenewTokens(_ToAttempt):
+    """New tokens for the attempt. In the outbox it has none: they are minted when it is sent."""
+
+    tenant_id: str
+    tokens: Tokens = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class DrainVm:
     """Take no more work; say DRAINED when idle."""
 
@@ -241,7 +252,7 @@ class KeepWarm:
     boot_nonce: str
 
 
-Control = StartJob | StopJob | ContinueJob | GoJob | ResizeJob | DrainVm | KeepWarm
+Control = StartJob | StopJob | ContinueJob | GoJob | ResizeJob | RenewTokens | DrainVm | KeepWarm
 
 
 @dataclass(frozen=True, slots=True)

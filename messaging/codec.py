@@ -23,6 +23,7 @@ from core.messages import (
     OutMessage,
     Peer,
     Progress,
+    RenewTokens,
     ResizeJob,
     Size,
     StartJob,
@@ -35,6 +36,7 @@ from core.worker_identity import KEY_BYTES, WorkerPublicKeys
 from messaging import wire
 from messaging.errors import BadMessage
 from messaging.proofs.texts import BadKey, from_text, to_text
+from messaging.token_parts import tokens_from
 
 __all__ = [
     "SECRETS",
@@ -120,12 +122,16 @@ def decode_control(message: InMessage) -> Control:
             news = wire.from_bytes(message.body, wire.WireResize)
             named = {name: getattr(news, name) for name in _ATTEMPT}
             return ResizeJob(**to, **named, size=_size(news.size))
+        case "tokens":
+            fresh = wire.from_bytes(message.body, wire.WireTokens)
+            named = {name: getattr(fresh, name) for name in (*_ATTEMPT, "tenant_id")}
+            return RenewTokens(**to, **named, tokens=tokens_from(fresh.tokens))
         case "drain":
             return DrainVm(**to, reason=wire.from_bytes(message.body, wire.WireDrain).reason)
         case "keep":
             return KeepWarm(**to)
         case _:
-            expected = "start, stop, continue, go, resize, drain or keep"
+            expected = "start, stop, continue, go, resize, tokens, drain or keep"
             raise BadMessage(f"attributes.kind: got {shown(kind)}, expected {expected}")
 
 
@@ -142,6 +148,8 @@ def _control_body(message: Control) -> tuple[str, Mapping[str, object]]:
         case ResizeJob():
             named = {name: getattr(message, name) for name in _ATTEMPT}
             return "resize", {**named, "size": _size_body(message.size)}
+        case RenewTokens():
+            return "tokens", {name: getattr(message, name) for name in (*_ATTEMPT, "tenant_id")}
         case DrainVm():
             return "drain", {"reason": message.reason}
         case KeepWarm():
@@ -211,6 +219,7 @@ def _start(data: bytes, vm_name: str, boot_nonce: str) -> StartJob:
         size=_size(body.size) if body.size is not None else None,
         user_draw=body.user_draw,
         secret_values=body.secret_values,
+        tokens=tokens_from(body.tokens),
     )
 
 

@@ -113,6 +113,24 @@ class WireSize(Struct):
     members: list[WirePeer]
 
 
+class WireToken(Struct):
+    """An access token; only in messages that are sealed."""
+
+    value: str
+    ends_at: float
+
+
+class WireTokens(Struct):
+    """New tokens for one attempt, or the request for them."""
+
+    job_id: Id
+    attempt: Count
+    lease_id: Id
+    user_id: Id = "0"
+    tenant_id: Id = "default"
+    tokens: dict[str, WireToken] = {}
+
+
 class WireStart(Struct):
     """A start for one v2 VM, without the job's own fields: those are WireSpec."""
 
@@ -129,6 +147,7 @@ class WireStart(Struct):
     size: WireSize | None = None
     user_draw: Count = 0
     secret_values: dict[str, str] = {}
+    tokens: dict[str, WireToken] = {}
     spec_version: Count = 2
 
 

@@ -50,12 +50,14 @@ from scheduler.operations.live_config import ConfigParts
 from scheduler.operations.metrics import Metrics
 from scheduler.queue.blocked_clusters import KnownRegionBlocks
 from scheduler.replica import Adapters, Replica, forever
+from scheduler.secrets.job_tokens import JobTokens
 from scheduler.secrets.key_file import read_keys
 from scheduler.secrets.resolver import SecretResolver
 from scheduler.secrets.tenant_secrets import TenantSecrets
 from scheduler.secrets.vault import SecretVault
 from scheduler.submission.group_commit import GroupCommit
 from stores.base import open_store
+from stores.google_tokens import GoogleTokenMint
 from stores.secret_manager import SecretManager
 
 log = structlog.get_logger("app")
@@ -106,6 +108,7 @@ class Production:
             ),
             secrets=self._secrets(settings, ids).resolve,
             secret_names=self.secrets.known_names,
+            tokens=self._tokens(settings).mint,
             audit_log=audit_log,
             anchors=anchors,
         )
@@ -122,15 +125,19 @@ class Production:
         )
 
     def _secrets(self, settings: Settings, ids: RandomIds) -> SecretResolver:
-        key_file, compute = settings.secrets.key_file, settings.cloud["compute_url"] or ""
+        key_file = settings.secrets.key_file
         vault = SecretVault(read_keys(Path(key_file))) if key_file is not None else None
         self.secrets = TenantSecrets(PostgresSecrets(self._store), vault, ids)
-        pretend = compute if compute.startswith("http:") else None
-        manager = SecretManager(settings.secrets.manager_url or pretend)
+        manager = SecretManager(settings.secrets.manager_url or _pretend_cloud(settings))
         self._close_secrets = manager.close
         return SecretResolver(
             self.secrets, manager, lambda name: self.replica.settings.secret_projects.get(name, ())
         )
+
+    def _tokens(self, settings: Settings) -> JobTokens:
+        source = GoogleTokenMint(_pretend_cloud(settings))
+        self._close_tokens = source.close
+        return JobTokens(source, settings.store_url)
 
     def _access(self, audit_log: PostgresAuditLog, anchors: AuditAnchors | None) -> ApiAccess:
         keys, sessions = PostgresAccess(self._store), PostgresSessions(self._store)
@@ -157,6 +164,7 @@ class Production:
         await self.replica.stop()
         await self._bus.close()
         self._close_secrets()
+        self._close_tokens()
         for cloud in self._clouds.values():
             await cloud.close()
         await self._callers.store.close()
@@ -201,6 +209,12 @@ class Production:
         except StoreDown as error:
             return {"database": str(error)}
         return {"database": OK}
+
+
+def _pretend_cloud(settings: Settings) -> str | None:
+    """Where Google's other services are too, if Compute's are pretended; None: Google's own."""
+    compute = settings.cloud["compute_url"] or ""
+    return compute if compute.startswith("http:") else None
 
 
 def _worker_keys(settings: Settings) -> SchedulerSigner:

@@ -17,6 +17,7 @@ from core.changes import Snapshot
 from core.cluster import RegionSpec
 from core.errors import ZenError
 from core.job import Job
+from core.job_tokens import MintTokens
 from core.messages import OutboxRow, OutMessage
 from core.ports import Bus, Clock, Cloud, ControlSubscriptions, Ids, Store
 from messaging.proofs.control import SchedulerSigner
@@ -29,8 +30,9 @@ from scheduler.cycle.heartbeat_inbox import Inbox
 from scheduler.cycle.leadership import DatabaseClock, Leadership
 from scheduler.cycle.loop import LoopParts, SchedulerLoop
 from scheduler.cycle.outbox_relay import Relay
-from scheduler.cycle.start_secrets import Resolve, no_secrets
+from scheduler.cycle.start_secrets import Resolve, SealedParts, no_secrets
 from scheduler.cycle.subscription_watch import Mend, SubscriptionWatch
+from scheduler.cycle.token_renewal import TokenRenewal
 from scheduler.cycle.worker_admission import WorkerAdmission
 from scheduler.cycle.worker_checks import WorkerChecks
 from scheduler.forecast.forecaster import Forecaster
@@ -41,6 +43,7 @@ from scheduler.operations.costs import Bookkeeper
 from scheduler.operations.live_config import ConfigParts, LiveConfig
 from scheduler.operations.metrics import Metrics
 from scheduler.operations.retention import prune_for_ever
+from scheduler.secrets.job_tokens import no_tokens
 from scheduler.submission.message_submitters import submit_topics
 from scheduler.submission.pubsub_intake import IntakePorts, SubmissionIntake
 from scheduler.submission.submit import SubmissionPorts, Submissions, Writer
@@ -79,6 +82,8 @@ class Adapters:
     """Values for references to secrets, when a start is sent."""
     secret_names: SecretNames | None = None
     """Of a tenant's own secrets."""
+    tokens: MintTokens = no_tokens
+    """Tokens for attempts, when a start or a renewal is sent."""
     audit_log: AuditLog | None = None
     """What the leader links into a chain; None: nothing is audited."""
     anchors: AuditAnchors | None = None
@@ -200,7 +205,8 @@ class Replica:
     ) -> tuple[list[asyncio.Task[None]], ClusterOrchestrator]:
         names = self.settings.names
         orchestrator = self._orchestrator(driven)
-        relay = self._relay()
+        renewal = self._renewal()
+        relay = self._relay(renewal.mint)
         inbox = Inbox(self.bus, names.heartbeat_subscription, self._wake, self._wake_soon)
         checks = WorkerChecks(
             self._adapters.keys, self.settings.project, self.metrics.message_refused
@@ -216,6 +222,7 @@ class Replica:
         def seen(snapshot: Snapshot, moves: Sequence[tuple[Job, Job]]) -> None:
             forecaster.seen(snapshot, moves)
             subscriptions.seen(snapshot)
+            renewal.seen(snapshot)
 
         self._loop = SchedulerLoop(
             LoopParts(
@@ -245,6 +252,7 @@ class Replica:
             forever("admission", admission.run),
             forever("control subscriptions", subscriptions.run),
             forever("recall", recall.run),
+            forever("tokens", renewal.run),
             forever("retention", lambda: prune_for_ever(self.store, self.live)),
             forever("budgets", books.watch),
             forever("costs", books.settle),
@@ -301,7 +309,11 @@ class Replica:
         )
         return ClusterOrchestrator(wiring, driven)
 
-    def _relay(self) -> Relay:
+    def _renewal(self) -> TokenRenewal:
+        mint = self._adapters.tokens
+        return TokenRenewal(mint, self.store, self.leadership, self.live, self.clock)
+
+    def _relay(self, mint: MintTokens) -> Relay:
         return Relay(
             self.store,
             self.bus,
@@ -309,7 +321,7 @@ class Replica:
             self.clock,
             self.live,
             self._prove,
-            self._adapters.secrets,
+            SealedParts(self._adapters.secrets, mint),
         )
 
     def _prove(self, row: OutboxRow) -> OutMessage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,6 +119,11 @@ class FileStore(LogStore, ObjectStore, Protocol):
 
     def directory(self, key: str) -> Path | None:
         """A durable local directory for that key; None if the store is not a file system."""
+        ...
+
+    def scoped(self, token: Callable[[], str]) -> FileStore:
+        """The same store, used with the token that the call gives, and with no other account. A
+        file system knows no tokens: it stays as it is. Closed with this one."""
         ...
 
     async def close(self) -> None: ...

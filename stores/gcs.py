@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from threading import local
 from typing import TYPE_CHECKING, Any, BinaryIO
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from core.errors import Forbidden
 from stores.base import LogChunk, LogPath, StoredObject, StoreUnavailable, check_range, job_key
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import requests
 
 GOOGLE = "https://storage.googleapis.com"
+STORAGE_OVERRIDE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE"
+"""gcloud's own variable for another endpoint."""
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 SEGMENT_MAX = 1024 * 1024
 FLUSH_FIRST_S = 0.2
@@ -48,18 +50,32 @@ class Segment:
         return self.start + self.size
 
 
+def endpoint(environ: Mapping[str, str]) -> tuple[str, bool]:
+    """Where the bucket is, and whether it asks who calls: emulators do not."""
+    emulator = environ.get("STORAGE_EMULATOR_HOST", "")
+    if emulator:
+        return (emulator if "://" in emulator else f"http://{emulator}"), False
+    parts = urlsplit(environ.get(STORAGE_OVERRIDE, ""))
+    return (f"{parts.scheme}://{parts.netloc}" if parts.netloc else GOOGLE), True
+
+
 class GcsStore:
     """The JSON API, called from threads. Retries live here and nowhere above."""
 
-    def __init__(self, bucket: str, prefix: str, *, retry_first_s: float = RETRY_FIRST_S) -> None:
-        host = os.environ.get("STORAGE_EMULATOR_HOST", "")
-        self._host = (host if "://" in host else f"http://{host}") if host else GOOGLE
-        self._authorized = not host
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str,
+        *,
+        retry_first_s: float = RETRY_FIRST_S,
+        caller: _Caller | None = None,
+    ) -> None:
+        self._host, authorized = endpoint(os.environ)
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._retry_first_s = retry_first_s
-        self._sessions = local()
-        self._opened: list[requests.Session] = []
+        self._caller = caller or _Caller(_Sessions(authorized))
+        self._anonymous = _Sessions(authorized=False)
 
     # --- logs ---------------------------------------------------------------------------
 
@@ -124,9 +140,15 @@ class GcsStore:
     def directory(self, key: str) -> None:
         """A bucket is not a file system."""
 
+    def scoped(self, token: Callable[[], str]) -> GcsStore:
+        """Calls carry that token alone; connections are shared."""
+        caller = _Caller(self._anonymous, token)
+        prefix, first_s = self._prefix.removesuffix("/"), self._retry_first_s
+        return GcsStore(self._bucket, prefix, retry_first_s=first_s, caller=caller)
+
     async def close(self) -> None:
-        for session in self._opened:
-            session.close()
+        self._caller.sessions.close()
+        self._anonymous.close()
 
     # --- segments -----------------------------------------------------------------------
 
@@ -206,12 +228,12 @@ class GcsStore:
         """The answer; StoreUnavailable after some tries, Forbidden at once."""
 
         def once() -> requests.Response:
-            return self._session().request(
+            return self._caller.sessions.one().request(
                 method,
                 url,
                 params=dict(query),
                 data=data,
-                headers=dict(headers or {}),
+                headers={**(headers or {}), **self._caller.headers()},
                 timeout=CALL_TIMEOUT_S,
             )
 
@@ -220,22 +242,48 @@ class GcsStore:
             answer, reason = await asyncio.to_thread(_attempt, once)
             if answer is not None and answer.status_code in accept:
                 return answer
-            if answer is not None and answer.status_code in (401, 403):
+            status = answer.status_code if answer is not None else 503
+            # A token that has ended is renewed from outside: until then the bucket is away.
+            ended = status == 401 and self._caller.token is not None
+            if status in (401, 403) and not ended:
                 raise Forbidden(f"gs://{self._bucket}: {reason}")
-            if not left or (answer is not None and answer.status_code not in _AGAIN):
+            if not left or (status not in _AGAIN and not ended):
                 break
             await asyncio.sleep(pause_s)
             pause_s *= 2
         raise StoreUnavailable(f"gs://{self._bucket}: {reason}")
 
-    def _session(self) -> requests.Session:
-        """One per thread: sessions are not safe to share."""
-        session: requests.Session | None = getattr(self._sessions, "session", None)
+
+class _Sessions:
+    """One per thread: sessions are not safe to share."""
+
+    def __init__(self, authorized: bool) -> None:
+        self._authorized = authorized
+        self._local = local()
+        self._opened: list[requests.Session] = []
+
+    def one(self) -> requests.Session:
+        session: requests.Session | None = getattr(self._local, "session", None)
         if session is None:
-            session = _open_session(self._authorized)
-            self._sessions.session = session
+            session = self._local.session = _open_session(self._authorized)
             self._opened.append(session)
         return session
+
+    def close(self) -> None:
+        for session in self._opened:
+            session.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Caller:
+    """As whom the bucket is used."""
+
+    sessions: _Sessions
+    token: Callable[[], str] | None = None
+    """None: as the sessions say."""
+
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token()}"} if self.token is not None else {}
 
 
 class GcsWriter:

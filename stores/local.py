@@ -8,7 +8,7 @@ import io
 import itertools
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -66,6 +66,9 @@ class LocalStore:
 
     def directory(self, key: str) -> Path:
         return self._root / key
+
+    def scoped(self, token: Callable[[], str]) -> LocalStore:  # noqa: ARG002  # no tokens here
+        return self
 
     async def close(self) -> None:
         """Nothing is held between calls."""

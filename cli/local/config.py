@@ -110,8 +110,8 @@ def overlay(
         clusters[name] = {**clusters.get(name, {}), **changes}
     timers = others.pop("timers", {})
     return {
-        **others,
         "store_url": f"file://{quote(str(store))}",
+        **others,
         # A hundred groups are looked at more often than a real project could afford.
         "calls_per_minute": 20_000,
         "timers": {**local_timers(base.timers, set_timers), **timers},

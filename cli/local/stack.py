@@ -39,6 +39,7 @@ from messaging.proofs.key_file import create_scheduler_keys, public_text, read_s
 from messaging.proofs.keys import SchedulerKey
 from messaging.proofs.texts import to_text
 from scheduler.secrets.key_file import make_key
+from stores.gcs import STORAGE_OVERRIDE
 
 STOP_S = 10.0
 """For the whole stack."""
@@ -245,6 +246,10 @@ class Stack:
         self._pin("cloud", {"--port": ready["compute"]})
         self.sim = str(ready["compute"])
         self._environment["ZEN_COMPUTE_URL"] = self.sim
+        # The scheduler's account and buckets are the pretend cloud's too.
+        self._environment[STORAGE_OVERRIDE] = self.sim
+        for name in ("GCE_METADATA_HOST", "GCE_METADATA_IP"):
+            self._environment[name] = self.sim.removeprefix("http://")
         self._follows = groups
 
     async def _start_schedulers(self) -> None:

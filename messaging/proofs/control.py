@@ -23,6 +23,8 @@ from messaging.proofs.texts import BadKey, from_text, to_text
 SEAL_TO = "seal_to"
 """In the outbox alone: the X25519 key that a start is sealed for when it is sent."""
 SEALED = "sealed"
+SEALED_KINDS = frozenset({"start", "tokens"})
+"""Kinds of messages that nobody but their VM may read."""
 _SEALED_1 = "x1"
 NUMBER = "number"
 NUMBER_CHARS_MAX = 19
@@ -66,7 +68,7 @@ class SchedulerSigner:
         attributes = {**message.attributes, NUMBER: str(row.outbox_id)}
         recipient = attributes.pop(SEAL_TO, "")
         body = message.body
-        if attributes.get("kind") == "start":
+        if attributes.get("kind") in SEALED_KINDS:
             attributes[SEALED] = _SEALED_1
             try:
                 body = seal(body, from_text(recipient, KEY_BYTES), seed, _bound(attributes))
@@ -158,7 +160,7 @@ class ControlVerifier:
         if not (number.isascii() and number.isdigit() and len(number) <= NUMBER_CHARS_MAX):
             raise BadProof(ProofFault.NO_NUMBER)
         body = message.body
-        if attributes.get("kind") == "start" or attributes.get(SEALED):
+        if attributes.get("kind") in SEALED_KINDS or attributes.get(SEALED):
             try:
                 body = open_start(message.body, attributes, self.keys)
             except NotForUs as error:

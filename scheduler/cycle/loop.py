@@ -21,9 +21,7 @@ from core.ports import Bus, Clock, Ids, Store
 from core.queueing import Ask
 from core.reasons import RefusalKind
 from messaging.codec import BadMessage, decode_heartbeat, encode_canary, encode_for
-from messaging.proofs.control import SEAL_TO
 from messaging.proofs.heartbeats import PROOF
-from messaging.proofs.texts import to_text
 from orchestrator.orchestrator import ClusterOrchestrator
 from scheduler.cycle.checkpoints import Checkpoints
 from scheduler.cycle.heartbeat_inbox import Inbox
@@ -32,6 +30,7 @@ from scheduler.cycle.leadership import Leadership
 from scheduler.cycle.outbox_relay import Relay
 from scheduler.cycle.plan import Circumstances, plan_jobs
 from scheduler.cycle.silence import BusClock, Silence, find_silent
+from scheduler.cycle.token_renewal import addressed
 from scheduler.cycle.worker_admission import WorkerAdmission
 from scheduler.cycle.worker_checks import WorkerChecks
 from scheduler.forecast.run_times import Guess, unknown
@@ -41,6 +40,7 @@ from scheduler.placement.simulation_results import Answers
 from scheduler.plan_builder import PlanBuilder
 from scheduler.queue.budgets import BudgetStatus, alert_changes
 from scheduler.queue.heads import TenantQueues, heads_for
+from scheduler.secrets.job_tokens import kinds_for
 from scheduler.v1.recall import Recall
 
 log = structlog.get_logger("loop")
@@ -363,9 +363,8 @@ class SchedulerLoop:
         out = encode_for(message, names, self._rules.v1_clusters)
         if not isinstance(message, StartJob) or out.topic != names.control_topic:
             return out
-        keys = plan.vms[plan.active.names[message.vm_name]].worker_keys
-        recipient = to_text(keys.public.sealing) if keys is not None else ""
-        return replace(out, attributes={**out.attributes, SEAL_TO: recipient})
+        vm = plan.vms[plan.active.names[message.vm_name]]
+        return addressed(out, vm, kinds_for(message.spec, self._settings))
 
 
 def _dead_letter(message: InMessage, reason: str) -> DeadLetter:

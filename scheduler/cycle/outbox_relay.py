@@ -18,7 +18,7 @@ from core.ports import Bus, Clock, Store
 from messaging.codec import start_lease
 from messaging.errors import ContentRefused
 from scheduler.cycle.leadership import Leadership
-from scheduler.cycle.start_secrets import HELD_MAX, Resolve, StartSecrets, no_secrets
+from scheduler.cycle.start_secrets import HELD_MAX, SealedParts, StartSecrets
 
 log = structlog.get_logger("relay")
 BATCH = 500
@@ -40,7 +40,7 @@ class Relay:
         clock: Clock,
         settings: LiveSettings,
         prove: Callable[[OutboxRow], OutMessage],
-        secrets: Resolve = no_secrets,
+        fill: SealedParts | None = None,
     ) -> None:
         self._store = store
         self._bus = bus
@@ -51,7 +51,7 @@ class Relay:
         """Signs and seals a control message when it is sent. ContentRefused: nobody could open
         it."""
         self._wake = asyncio.Event()
-        self._starts = StartSecrets(secrets, clock, self.poke)
+        self._starts = StartSecrets(fill or SealedParts(), clock, self.poke)
         self._withheld: dict[str, float] = {}
         """Lease of a start that waits for its secrets → when it was last seen waiting."""
         self._works: dict[str, bool] = {}
@@ -230,7 +230,10 @@ class Relay:
     async def _refuse_starts(self, refused: Sequence[tuple[OutboxRow, str]]) -> None:
         """Starts that cannot have their secrets are not sent: their jobs fail with these words."""
         for row, words in refused:
-            self._remember_start(start_lease(row.message), words)
+            if lease := start_lease(row.message):
+                self._remember_start(lease, words)
+            else:
+                log.error("tokens are not renewed", worker=row.message.ordering_key, why=words)
         rows = [row for row, _ in refused]
         await self._store.published([row.outbox_id for row in rows])
         self._starts.forget(rows)

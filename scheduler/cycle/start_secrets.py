@@ -1,8 +1,8 @@
-"""Secrets of starts that are about to be sent.
+"""Secrets and tokens of starts, and of renewals of tokens, that are about to be sent.
 
-A start stands in the outbox with references. Its values are asked for beside the relay, so that no
-other message waits for them, are kept in memory until the start is sent, and stand in the sealed
-message alone.
+A start stands in the outbox with references. Its values and tokens are asked for beside the relay,
+so that no other message waits for them, are kept in memory until the start is sent, and stand in
+the sealed message alone.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 import structlog
 
 from core.errors import SecretRefused, SecretsAway, StoreDown, ZenError
+from core.job_tokens import MintTokens
 from core.messages import OutboxRow, OutMessage
 from core.ports import Clock
 from messaging.codec import SECRETS, start_lease, wanted_secrets, with_secrets
+from messaging.token_parts import TOKENS, wanted_tokens, with_tokens
+from scheduler.secrets.job_tokens import no_tokens
 
 log = structlog.get_logger("secrets")
 WAIT_S = 300.0
@@ -26,12 +29,30 @@ AGAIN_MAX_S = 15.0
 AT_ONCE = 16
 HELD_MAX = 2000
 Resolve = Callable[[str, Mapping[str, str]], Awaitable[Mapping[str, str]]]
+_RENEWAL = "tokens"
 
 
 async def no_secrets(tenant_id: str, references: Mapping[str, str]) -> Mapping[str, str]:
     """Where nobody resolves references."""
     names = ", ".join(references)
     raise SecretRefused(f"secrets: this deployment gives tenant {tenant_id} none ({names})")
+
+
+@dataclass(frozen=True, slots=True)
+class SealedParts:
+    """Puts into a message what stands in no table: values of secrets, and tokens."""
+
+    resolve: Resolve = no_secrets
+    mint: MintTokens = no_tokens
+
+    async def filled(self, message: OutMessage) -> OutMessage:
+        """For sealing alone. SecretRefused, SecretsAway, StoreDown."""
+        if SECRETS in message.attributes:
+            tenant_id, references = wanted_secrets(message)
+            message = with_secrets(message, await self.resolve(tenant_id, references))
+        if TOKENS in message.attributes:
+            message = with_tokens(message, await self.mint(wanted_tokens(message)))
+        return message
 
 
 @dataclass(slots=True)
@@ -54,10 +75,10 @@ class SortedStarts:
 
 
 class StartSecrets:
-    """`resolve` is asked for each start; `poke` tells the relay that one is ready."""
+    """`fill` is asked for each start; `poke` tells the relay that one is ready."""
 
-    def __init__(self, resolve: Resolve, clock: Clock, poke: Callable[[], None]) -> None:
-        self._resolve, self._clock, self._poke = resolve, clock, poke
+    def __init__(self, fill: SealedParts, clock: Clock, poke: Callable[[], None]) -> None:
+        self._fill, self._clock, self._poke = fill, clock, poke
         self._wanted: dict[int, _Wanted] = {}
         self._turns = asyncio.Semaphore(AT_ONCE)
 
@@ -76,7 +97,9 @@ class StartSecrets:
                 found.refused.append((row, wanted.refused))
             elif worker in workers or (wanted is not None and wanted.message is None):
                 found.held.append(row)
-                workers |= {worker} - {""}
+                # A stop does not wait for new tokens, as it waits for its start.
+                if row.message.attributes.get("kind") != _RENEWAL:
+                    workers |= {worker} - {""}
             else:
                 found.ready.append(row)
         return found
@@ -99,7 +122,7 @@ class StartSecrets:
         self._wanted.clear()
 
     def _of(self, row: OutboxRow) -> _Wanted | None:
-        if SECRETS not in row.message.attributes:
+        if SECRETS not in row.message.attributes and TOKENS not in row.message.attributes:
             return None
         wanted = self._wanted.get(row.outbox_id)
         if wanted is None:
@@ -110,12 +133,10 @@ class StartSecrets:
     async def _ask(self, row: OutboxRow) -> None:
         wanted = self._wanted[row.outbox_id]
         since, pause_s = self._clock.monotonic(), AGAIN_FIRST_S
-        tenant_id, references = wanted_secrets(row.message)
         while True:
             try:
                 async with self._turns:
-                    values = await self._resolve(tenant_id, references)
-                wanted.message = with_secrets(row.message, values)
+                    wanted.message = await self._fill.filled(row.message)
             except (SecretsAway, StoreDown) as error:
                 if self._clock.monotonic() - since < WAIT_S:
                     log.warning(

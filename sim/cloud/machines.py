@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from core.sandbox import SHARED_DIRECTORY
+from sim.cloud.access_tokens import PretendTokens
 from sim.cloud.identity_issuer import IdentityIssuer
 from sim.cloud.metadata_server import MetadataServer, VmMetadata
 from sim.cloud.model import Effect, EffectKind, VmInfo
 from sim.cloud.parsing import InvalidInput
 from sim.cloud.processes import ask_to_stop, die_with_parent, kill_machine, marked
 from sim.cloud.world import World
+from stores.gcs import STORAGE_OVERRIDE
 
 DEFAULT_COMMAND: Final = (sys.executable, "-m", "agent")
 STOP_GRACE_S: Final = 3.0
@@ -31,6 +33,17 @@ COMPUTE_OVERRIDE: Final = "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE"
 
 log = logging.getLogger("sim.cloud.machines")
 _RUNTIME = ("DOCKER_HOST", "XDG_RUNTIME_DIR", SHARED_DIRECTORY)
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedByCloud:
+    """What metadata servers hand out."""
+
+    identities: IdentityIssuer | None = None
+    tokens: PretendTokens | None = None
+
+    def server(self, metadata: VmMetadata) -> MetadataServer:
+        return MetadataServer(metadata, self.identities, self.tokens)
 
 
 @dataclass(slots=True)
@@ -58,9 +71,9 @@ class VmProcesses:
         state_dir: Path,
         guest_exited: Callable[[int], None],
         command: Sequence[str] = DEFAULT_COMMAND,
-        issuer: IdentityIssuer | None = None,
+        issued: IssuedByCloud | None = None,
     ) -> None:
-        self._world, self._issuer = world, issuer
+        self._world, self._issued = world, issued or IssuedByCloud()
         self._state_dir = state_dir.absolute()
         self._directory = self._state_dir / "vms"
         self._guest_exited = guest_exited
@@ -118,7 +131,7 @@ class VmProcesses:
             vm = replace(vm, metadata=words)
         metadata = VmMetadata(vm, self._world.project, self._world.project_number)
         directory = self._directory / f"{vm.name}-{vm.id}"
-        machine = _Machine(vm, directory, MetadataServer(metadata, self._issuer))
+        machine = _Machine(vm, directory, self._issued.server(metadata))
         self._machines[vm.id] = machine
         try:
             directory.mkdir(mode=0o700)
@@ -142,6 +155,8 @@ class VmProcesses:
             "ZEN_VM_DIR": str(machine.directory),
             "ZEN_PARENT_FD": str(parent_fd),
         }
+        if self.compute_url:
+            environment[STORAGE_OVERRIDE] = self.compute_url
         if not machine.vm.driver:
             environment["ZEN_DRIVER_WAIT_S"] = "0"
         # A VM of its own would have a container runtime of its own; these share the machine's.

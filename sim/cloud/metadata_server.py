@@ -11,11 +11,15 @@ from typing import Final
 from aiohttp import web
 
 from localbus.browsers import comes_from_stranger
+from sim.cloud.access_tokens import PretendTokens
 from sim.cloud.identity_issuer import IdentityIssuer, service_account
 from sim.cloud.model import VmInfo
 
+MOUNT: Final = "/computeMetadata"
 ROOT: Final = "computeMetadata/v1"
 IDENTITY: Final = "instance/service-accounts/default/identity"
+ACCESS: Final = "instance/service-accounts/{account}/token"
+UNIVERSE: Final = "pretend.invalid"
 WAIT_DEFAULT_S: Final = 300.0
 WAIT_MAX_S: Final = 3600.0
 _HEADERS: Final = {"Metadata-Flavor": "Google", "Server": "Metadata Server for VM"}
@@ -27,11 +31,18 @@ Tree = dict[str, "Tree | str"]
 class VmMetadata:
     """What one VM can read about itself, and the request to know when it changes."""
 
-    def __init__(self, vm: VmInfo, project: str, project_number: int) -> None:
+    def __init__(
+        self, vm: VmInfo, project: str, project_number: int, account: str | None = None
+    ) -> None:
         self.vm = vm
+        self.account = account or service_account(project_number)
         self._changed = asyncio.Event()
         home = f"projects/{project_number}"
-        account = service_account(project_number)
+        about: Tree = {
+            "aliases": "default\n",
+            "email": self.account,
+            "scopes": "https://www.googleapis.com/auth/cloud-platform\n",
+        }
         self._instance: Tree = {
             "attributes": dict(vm.metadata),
             "hostname": f"{vm.name}.{vm.zone}.c.{project}.internal",
@@ -47,13 +58,7 @@ class VmMetadata:
                 "on-host-maintenance": "TERMINATE",
                 "preemptible": "TRUE" if vm.spot else "FALSE",
             },
-            "service-accounts": {
-                "default": {
-                    "aliases": "default\n",
-                    "email": account,
-                    "scopes": "https://www.googleapis.com/auth/cloud-platform\n",
-                }
-            },
+            "service-accounts": {"default": about, self.account: about},
             "zone": f"{home}/zones/{vm.zone}",
         }
         numeric = str(project_number)
@@ -61,6 +66,9 @@ class VmMetadata:
             "instance": self._instance,
             "project": {"attributes": {}, "numeric-project-id": numeric, "project-id": project},
         }
+        if account is not None:
+            # In a universe of its own Google's library asks none of Google's other services.
+            self.tree["universe"] = {"universe-domain": UNIVERSE}
 
     def preempt(self) -> None:
         self._change("preempted", "TRUE")
@@ -81,13 +89,27 @@ class MetadataServer:
     """Serves one VM's metadata on a loopback port, and identity tokens of an issuer if it has
     one."""
 
-    def __init__(self, metadata: VmMetadata, issuer: IdentityIssuer | None = None) -> None:
+    def __init__(
+        self,
+        metadata: VmMetadata,
+        issuer: IdentityIssuer | None = None,
+        tokens: PretendTokens | None = None,
+    ) -> None:
         self.metadata = metadata
-        self._issuer = issuer
-        app = web.Application(middlewares=[_flavor])
-        app.router.add_get(f"/{ROOT}/{IDENTITY}", self._identity)
+        self._issuer, self._tokens = issuer, tokens
+        self._runner = web.AppRunner(self._app(""), access_log=None, shutdown_timeout=0.1)
+
+    def mount(self, app: web.Application) -> None:
+        """Beside other services of the cloud, which have the root of their port."""
+        app.add_subapp(MOUNT, self._app(MOUNT))
+        app.router.add_get("/", self._ping)
+
+    def _app(self, mounted: str) -> web.Application:
+        app, root = web.Application(middlewares=[_flavor]), f"/{ROOT}".removeprefix(mounted)
+        app.router.add_get(f"{root}/{IDENTITY}", self._identity)
+        app.router.add_get(f"{root}/" + ACCESS, self._token)
         app.router.add_get("/{path:.*}", self._get)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        return app
 
     async def start(self, host: str = "127.0.0.1") -> str:
         """Returns host:port, the value for GCE_METADATA_HOST."""
@@ -100,7 +122,7 @@ class MetadataServer:
         await self._runner.cleanup()
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
-        path = request.match_info["path"]
+        path = request.path.removeprefix("/")
         parts = [part for part in path.split("/") if part]
         node = _find({"computeMetadata": {"v1": self.metadata.tree}}, parts)
         if isinstance(node, dict) and path and not path.endswith("/"):
@@ -110,6 +132,16 @@ class MetadataServer:
             node = await self._wait(node, parts, request)
         body, kind = _render(node, request)
         return web.Response(text=body, content_type=kind, headers={"ETag": _etag(node)})
+
+    async def _ping(self, _: web.Request) -> web.StreamResponse:
+        """What a library looks at to find out where it is."""
+        return web.Response(text="computeMetadata/\n", headers=_HEADERS)
+
+    async def _token(self, request: web.Request) -> web.StreamResponse:
+        known = request.match_info["account"] in ("default", self.metadata.account)
+        if self._tokens is None or not known:
+            raise web.HTTPNotFound(text="this VM has no service account")
+        return web.json_response(self._tokens.own(self.metadata.account))
 
     async def _identity(self, request: web.Request) -> web.StreamResponse:
         if self._issuer is None:

@@ -9,12 +9,16 @@ from typing import Self
 from aiohttp import web
 
 from localbus.browsers import refuse_browsers, refuse_strangers
+from sim.cloud.access_tokens import PretendTokens
 from sim.cloud.admin import AdminServer
 from sim.cloud.compute_server import BODY_BYTES_MAX, ComputeServer
 from sim.cloud.identity_issuer import CERTIFICATES, IdentityIssuer
-from sim.cloud.machines import DEFAULT_COMMAND, VmProcesses
+from sim.cloud.machines import DEFAULT_COMMAND, IssuedByCloud, VmProcesses
+from sim.cloud.metadata_server import MetadataServer, VmMetadata
+from sim.cloud.model import VmInfo
 from sim.cloud.physics import CloudProject
 from sim.cloud.secret_manager import PretendSecretManager
+from sim.cloud.storage import PretendStorage
 from sim.cloud.world import World
 
 
@@ -33,6 +37,7 @@ def build_app(
     clock: Callable[[], float],
     wake: Callable[[], None],
     issuer: IdentityIssuer | None = None,
+    tokens: PretendTokens | None = None,
 ) -> web.Application:
     """Compute's API, the public keys of the issuer and the cloud's own API, on one port. It reads
     time from ``clock`` alone."""
@@ -47,6 +52,9 @@ def build_app(
     PretendSecretManager().add_routes(app)
     if issuer is not None:
         issuer.add_routes(app)
+    if tokens is not None:
+        tokens.add_routes(app)
+        PretendStorage(tokens).add_routes(app)
     return app
 
 
@@ -68,7 +76,17 @@ class PretendCloud:
         self._port = port
         self._changed = asyncio.Event()
         self._issuer = IdentityIssuer(world.project, world.project_number, self.clock)
-        self._machines = VmProcesses(world, state_dir, self._guest_exited, command, self._issuer)
+        account = f"scheduler@{world.project}.iam.gserviceaccount.com"
+        self.tokens = PretendTokens(account, self.clock)
+        self._machines = VmProcesses(
+            world, state_dir, self._guest_exited, command, IssuedByCloud(self._issuer, self.tokens)
+        )
+        # Of the machine that the scheduler runs on, at the cloud's own address.
+        self._metadata = MetadataServer(
+            VmMetadata(_scheduler_machine(), world.project, world.project_number, account),
+            None,
+            self.tokens,
+        )
         self._runner: web.AppRunner | None = None
         self._driver: asyncio.Task[None] | None = None
 
@@ -85,7 +103,8 @@ class PretendCloud:
     async def start(self) -> None:
         await self._machines.start()
         self._issuer.start()
-        app = build_app(self.cloud, self.clock, self.wake, self._issuer)
+        app = build_app(self.cloud, self.clock, self.wake, self._issuer, self.tokens)
+        self._metadata.mount(app)
         # Long polls must not hold up the end.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await self._runner.setup()
@@ -137,3 +156,19 @@ class PretendCloud:
                 await asyncio.wait_for(self._changed.wait(), left_s)
             except TimeoutError:
                 continue
+
+
+def _scheduler_machine() -> VmInfo:
+    """Where the scheduler runs, as far as its account is concerned."""
+    return VmInfo(
+        id=1,
+        name="scheduler",
+        zone="us-central1-a",
+        region="us-central1",
+        mig="",
+        machine_type="e2-standard-2",
+        gpus=0,
+        spot=False,
+        metadata=(),
+        labels=(),
+    )

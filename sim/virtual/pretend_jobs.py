@@ -13,6 +13,7 @@ from typing import Protocol
 
 from agent.events import Exited, Input, Progressed, Signal, Started, StartFailed
 from agent.status_file import READ_MAX, Status, StatusLines
+from core.job_tokens import Tokens
 from core.messages import Size, StartJob
 
 TERM_CODE = 143
@@ -135,6 +136,9 @@ class PretendRunner:
         run = self._runs.get(lease_id)
         if run is not None:
             self._log.resized(run.order, size)
+
+    def give(self, lease_id: str, tokens: Tokens) -> None:
+        """Nothing is stored here."""
 
     def renew(self, until: float) -> None:
         """Here the agent's logic and its jobs stand still together: there is nothing to watch."""

@@ -12,6 +12,7 @@ from agent.json_log import JsonLog
 from agent.state_machine import AgentMachine
 from core.clock import SystemClock
 from core.errors import BusDown
+from core.job_tokens import Tokens
 from core.messages import Canary, InMessage, OutMessage, Size, StartJob
 from core.ports import Inbound
 from core.timers import Timers
@@ -56,6 +57,9 @@ class Puppet:
 
     def renew(self, until: float) -> None:
         self.until = until
+
+    def give(self, lease_id: str, tokens: Tokens) -> None:
+        raise AssertionError(f"{lease_id} has no tokens: {sorted(tokens)}")
 
     def resize(self, lease_id: str, size: Size) -> None:
         raise AssertionError(f"{lease_id} is not elastic: {size}")

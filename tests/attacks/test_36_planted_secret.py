@@ -6,6 +6,8 @@ import asyncio
 import base64
 import hashlib
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ SCRIPT = """
 for v in "$STORED" "$MANAGED"; do printf %s "$v" | sha256sum | cut -c1-16; done
 exit 3
 """
+TOKEN = b"ya29.pretend-"
 READ = (
     *("jobs", "dead-letters", "audit", "secrets", "config", "alerts", "vms", "events", "status"),
     *("whoami", "tenants", "config/versions", "keys"),
@@ -46,8 +49,9 @@ def with_project(target: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack on which both secrets were set, in both places."""
-    with stack(config=with_project) as up:
+    """A stack on which both secrets were set, in both places. Its store is a bucket, which VMs
+    reach by tokens."""
+    with stack(config=with_project, changes={"store_url": "gs://planted/jobs"}) as up:
         file = tmp_path_factory.mktemp("elsewhere") / "value"
         file.write_text(STORED)
         up.zen("secrets", "set", "stored", "--file", str(file))
@@ -92,9 +96,37 @@ def test_a_job_gets_its_secrets_and_nobody_else_finds_them(planted: Stack) -> No
     assert _found(tables) == []
     files = [file for file in planted.home.rglob("*") if file.is_file()]
     names = {part for file in files for part in file.relative_to(planted.home).parts}
-    assert {"bus.sqlite3", "pg", "logs", "store"} <= names
+    assert {"bus.sqlite3", "pg", "logs"} <= names
     hits = {str(file): _found(file.read_bytes()) for file in files if file.exists()}
     assert {file: found for file, found in hits.items() if found} == {}
+    minted = httpx.get(f"{planted.run['sim']}/sim/v1/tokens").json()["minted"]
+    prefix = f"projects/_/buckets/planted/objects/jobs/logs/default/0/{job}"
+    assert {f"store {prefix}/1/", f"store {prefix}/2/"} <= set(minted)
+    assert TOKEN not in answers + tables
+    assert [file for file in files if file.exists() and TOKEN in file.read_bytes()] == []
+
+
+def test_a_job_outlives_its_tokens(planted: Stack) -> None:
+    """All tokens end while it runs, and another leader gives it new ones."""
+    script = "echo one; while [ ! -e go ]; do sleep 0.1; done; echo two; echo x >$ZEN_OUTPUT_DIR/f"
+    job = planted.submit("sh", "-c", script, job_id="long")
+    wait_for("its first words", lambda: "one" in planted.log(job) or None)
+    term = planted.get("/status")["term"]
+    os.kill(planted.run["processes"]["scheduler"], signal.SIGKILL)
+    tokens = f"{planted.run['sim']}/sim/v1/tokens"
+    before = sum(f"/{job}/1/" in words for words in httpx.get(tokens).json()["minted"])
+    assert httpx.post(tokens, json={"end": True}).is_success
+    planted.wait_for_term_after(term)
+
+    def renewed() -> bool | None:
+        minted = httpx.get(tokens).json()["minted"]
+        return sum(f"/{job}/1/" in words for words in minted) > before or None
+
+    wait_for("new tokens", renewed, 60)
+    (work,) = (at for at in planted.home.rglob("jobs/*/work") if at.is_dir())
+    (work / "go").touch()
+    assert planted.wait_through_restart(job)["status"] == "SUCCEEDED"
+    assert planted.log(job).split() == ["one", "two"]
 
 
 def test_a_project_that_is_not_the_tenants_is_refused_at_the_door(planted: Stack) -> None:

@@ -83,10 +83,17 @@ def shipped_config(target: Path) -> Path:
 class Stack:
     """One `zen up` in a directory of its own."""
 
-    def __init__(self, home: Path, config: Path, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        config: Path,
+        environ: Mapping[str, str] | None = None,
+        changes: Json | None = None,
+    ) -> None:
         self.home = home
         self.environ = {**os.environ, **SEVERAL_TENANTS, "ZEN_HOME": str(home), **(environ or {})}
-        self.words = ("up", "--port", "0", "--config", str(config), "--changes", json.dumps(QUICK))
+        changed = json.dumps({**QUICK, **(changes or {})})
+        self.words = ("up", "--port", "0", "--config", str(config), "--changes", changed)
 
     def up(self, replicas: int = 1) -> None:
         """Runs with so many schedulers, also if it did not, or with others."""
@@ -232,11 +239,12 @@ def stack(
     environ: Mapping[str, str] | None = None,
     replicas: int = 1,
     config: Callable[[Path], Path] = small_config,
+    changes: Json | None = None,
 ) -> Iterator[Stack]:
     """A stack that is up; afterwards it is down and nothing of it is left."""
     with tempfile.TemporaryDirectory(prefix="zen-e2e-") as directory:
         file = config(Path(directory) / "zen.yaml")
-        made = Stack(Path(directory) / "home", file, environ)
+        made = Stack(Path(directory) / "home", file, environ, changes)
         try:
             made.up(replicas)
             yield made

@@ -11,12 +11,14 @@ import pytest
 from core.changes import DeadLetter
 from core.errors import SecretRefused, SecretsAway
 from core.job_fields import WorkerSpec
-from core.messages import InMessage, OutboxRow, OutMessage, StartJob, StopJob
+from core.job_tokens import AccessToken, TokenKind, TokenRequest, Tokens
+from core.messages import InMessage, OutboxRow, OutMessage, RenewTokens, StartJob, StopJob
 from core.names import Names
 from messaging.codec import SECRETS, decode_control, encode_control
+from messaging.token_parts import wanting
 from scheduler.cycle import start_secrets
 from scheduler.cycle.outbox_relay import Relay
-from scheduler.cycle.start_secrets import Resolve, StartSecrets, no_secrets
+from scheduler.cycle.start_secrets import Resolve, SealedParts, StartSecrets, no_secrets
 from tests.builders import NOW, live
 from tests.scheduler.cycle.test_outbox_relay import HandClock, Shelf, Wire, leader
 from tests.workers import as_sent
@@ -65,7 +67,7 @@ def answers() -> Answers:
 async def relay_over(*rows: OutboxRow, resolve: Resolve) -> tuple[Relay, Shelf, Wire]:
     clock = HandClock()
     shelf, wire = Shelf(*rows, clock=clock), Wire()
-    relay = Relay(shelf, wire, await leader(shelf), clock, live(), as_sent, resolve)  # type: ignore[arg-type]
+    relay = Relay(shelf, wire, await leader(shelf), clock, live(), as_sent, SealedParts(resolve))  # type: ignore[arg-type]
     return relay, shelf, wire
 
 
@@ -89,7 +91,7 @@ async def test_the_worker_gets_the_values_and_nobody_is_told_of_them(answers: An
     """They are in no repr, and the outbox has the reference alone."""
     answers.open.set()
     row = start(1)
-    starts = StartSecrets(answers.resolve, HandClock(), lambda: None)
+    starts = StartSecrets(SealedParts(answers.resolve), HandClock(), lambda: None)
     assert starts.sort([row]).held == [row]
     await settled()
     assert starts.sort([row]).ready == [row]
@@ -122,7 +124,7 @@ async def test_a_service_that_is_away_is_asked_again_for_a_while(
     answers.failures = [SecretsAway("Secret Manager answers 503")] * 3
     answers.open.set()
     row, clock = start(1), HandClock()
-    starts = StartSecrets(answers.resolve, clock, lambda: None)
+    starts = StartSecrets(SealedParts(answers.resolve), clock, lambda: None)
     starts.sort([row])
     await settled()
     assert starts.sort([row]).ready == [row]
@@ -139,7 +141,7 @@ async def test_a_service_that_is_away_is_asked_again_for_a_while(
 async def test_unexpected_errors_are_told_by_their_kind_alone(answers: Answers) -> None:
     answers.failures = [RuntimeError("hush")]
     answers.open.set()
-    starts = StartSecrets(answers.resolve, HandClock(), lambda: None)
+    starts = StartSecrets(SealedParts(answers.resolve), HandClock(), lambda: None)
     starts.sort([start(1)])
     await settled()
     ((_, words),) = starts.sort([start(1)]).refused
@@ -168,7 +170,7 @@ async def test_a_deployment_without_secrets_says_so() -> None:
 
 
 async def test_values_are_forgotten_when_another_replica_leads(answers: Answers) -> None:
-    starts = StartSecrets(answers.resolve, HandClock(), lambda: None)
+    starts = StartSecrets(SealedParts(answers.resolve), HandClock(), lambda: None)
     starts.sort([start(1)])
     assert starts.held == 1
     starts.close()
@@ -177,5 +179,47 @@ async def test_values_are_forgotten_when_another_replica_leads(answers: Answers)
 
 def test_messages_of_others_are_left_as_they_are() -> None:
     row = OutboxRow(1, OutMessage("control", b"{}"))
-    starts = StartSecrets(no_secrets, HandClock(), lambda: None)
+    starts = StartSecrets(SealedParts(), HandClock(), lambda: None)
     assert starts.message(row) is row.message
+
+
+def renewal(number: int, vm: str = "vm-1") -> OutboxRow:
+    order = RenewTokens(vm, "boot", "job-1", "0", 1, "lease-1", "ml")
+    return OutboxRow(number, wanting(encode_control(order, NAMES), [TokenKind.STORE]))
+
+
+async def test_a_stop_does_not_wait_for_new_tokens() -> None:
+    """And tokens that cannot be had fail no job."""
+
+    async def mint(request: TokenRequest) -> Tokens:
+        raise SecretRefused(f"no token for {request.job_id}")
+
+    rows = (renewal(1), stop(2))
+    clock = HandClock()
+    shelf, wire = Shelf(*rows, clock=clock), Wire()
+    led = await leader(shelf)
+    relay = Relay(shelf, wire, led, clock, live(), as_sent, SealedParts(mint=mint))  # type: ignore[arg-type]
+    assert await relay.send_batch() == 1
+    assert [row.outbox_id for row in shelf.rows] == [1]
+    await settled()
+    await relay.send_batch()
+    assert (shelf.rows, dict(relay.refused_starts(60))) == ([], {})
+
+
+async def test_a_start_has_its_tokens_beside_its_secrets(answers: Answers) -> None:
+    answers.open.set()
+
+    async def mint(request: TokenRequest) -> Tokens:
+        return {kind: AccessToken(f"ya29.{request.tenant_id}", 9.0) for kind in request.kinds}
+
+    row = start(1)
+    row = OutboxRow(1, wanting(row.message, [TokenKind.STORE]))
+    starts = StartSecrets(SealedParts(answers.resolve, mint), HandClock(), lambda: None)
+    starts.sort([row])
+    await settled()
+    message = starts.message(row)
+    order = decode_control(InMessage("a", "1", NOW, message.body, message.attributes))
+    assert isinstance(order, StartJob)
+    assert order.tokens == {TokenKind.STORE: AccessToken("ya29.ml", 9.0)}
+    assert order.secret_values == {"TOKEN": "hush of ml"}
+    assert "ya29" not in repr(order) + repr(starts._wanted)

@@ -19,6 +19,7 @@ from sim.cloud.faults import Preempt
 from sim.cloud.machines import VmProcesses
 from sim.cloud.parsing import InvalidInput
 from sim.cloud.server import PretendCloud
+from stores.gcs import STORAGE_OVERRIDE
 from tests.sim.helpers import REGION, eventually, make_world, mig_json, world_json
 
 pytestmark = pytest.mark.slow
@@ -106,7 +107,7 @@ async def test_a_vm_is_a_process_with_an_identity(pretend: PretendCloud, tmp_pat
     environment = seen["environment"]
     assert environment["HOME"] == environment["ZEN_VM_DIR"] == str(directory)
     expected = {"PATH", "HOME", "LANG", "GCE_METADATA_HOST", "ZEN_VM_DIR", "ZEN_PARENT_FD"}
-    assert set(environment) - {"LC_CTYPE"} == expected
+    assert set(environment) - {"LC_CTYPE"} == {*expected, STORAGE_OVERRIDE}
     assert os.getpgid(seen["pid"]) == seen["pid"] != os.getpgid(0)
     log = tmp_path / "vms" / f"a-{vm.id}.log"
     await eventually(lambda: log.read_text() == "hello from a\n")

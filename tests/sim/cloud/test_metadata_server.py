@@ -79,7 +79,7 @@ async def guest() -> AsyncIterator[Guest]:
         ("instance/preempted", "FALSE"),
         ("instance/maintenance-event", "NONE"),
         ("instance/scheduling/preemptible", "TRUE"),
-        ("instance/service-accounts/", "default/\n"),
+        ("instance/service-accounts/", "7-compute@developer.gserviceaccount.com/\ndefault/\n"),
         ("project/project-id", "zen-test"),
         ("project/numeric-project-id", "7"),
         ("", "instance/\nproject/\n"),

@@ -1,0 +1,63 @@
+"""Which tokens an attempt gets, and for what: minted when a message that carries them is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from config.settings import Settings
+from core.errors import SecretRefused
+from core.job_fields import WorkerSpec
+from core.job_tokens import AccessToken, TokenKind, TokenRequest, Tokens
+from stores.artifacts import ArtifactPath
+from stores.base import LogPath
+
+
+class TokenSource(Protocol):
+    """Who makes them."""
+
+    async def for_prefixes(self, bucket: str, prefixes: Sequence[str]) -> AccessToken:
+        """For these prefixes of the bucket alone. SecretRefused; SecretsAway: ask again."""
+        ...
+
+
+def kinds_for(spec: WorkerSpec, settings: Settings) -> tuple[TokenKind, ...]:  # noqa: ARG001
+    """What an attempt of the job is given. A directory needs no token."""
+    in_bucket = urlsplit(settings.store_url).scheme == "gs"
+    return (TokenKind.STORE,) if in_bucket and settings.workers.store_tokens else ()
+
+
+def prefixes_of(request: TokenRequest, store_url: str) -> tuple[str, tuple[str, ...]]:
+    """The bucket, and where the attempt stores its log and its outputs. Another attempt of the
+    same job has other ones."""
+    parts = urlsplit(store_url)
+    root = parts.path.strip("/")
+    keys = [
+        kind(request.tenant_id, request.user_id, request.job_id, request.attempt).key
+        for kind in (LogPath, ArtifactPath)
+    ]
+    return parts.netloc, tuple(f"{root}/{key}/" if root else f"{key}/" for key in keys)
+
+
+class JobTokens:
+    """Mints what a request names."""
+
+    def __init__(self, source: TokenSource, store_url: str) -> None:
+        self._source, self._store_url = source, store_url
+
+    async def mint(self, request: TokenRequest) -> Tokens:
+        """All of them; SecretRefused, SecretsAway."""
+        made: dict[TokenKind, AccessToken] = {}
+        for kind in request.kinds:
+            match kind:
+                case TokenKind.STORE:
+                    bucket, prefixes = prefixes_of(request, self._store_url)
+                    made[kind] = await self._source.for_prefixes(bucket, prefixes)
+        return made
+
+
+async def no_tokens(request: TokenRequest) -> Tokens:
+    """Where nobody mints them."""
+    kinds = ", ".join(request.kinds)
+    raise SecretRefused(f"this deployment gives job {request.job_id} no tokens ({kinds})")

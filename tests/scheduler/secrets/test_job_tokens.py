@@ -1,0 +1,55 @@
+"""Which tokens attempts get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from config.settings import WorkerSettings
+from core.errors import SecretRefused
+from core.job_fields import WorkerSpec
+from core.job_tokens import AccessToken, TokenKind, TokenRequest
+from scheduler.secrets.job_tokens import JobTokens, kinds_for, no_tokens, prefixes_of
+from tests.builders import settings
+
+REQUEST = TokenRequest("acme", "u/1", "job", 2, "lease", (TokenKind.STORE,))
+SPEC = WorkerSpec("job")
+
+
+class Source:
+    """Remembers what was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Sequence[str]]] = []
+
+    async def for_prefixes(self, bucket: str, prefixes: Sequence[str]) -> AccessToken:
+        self.asked.append((bucket, prefixes))
+        return AccessToken("t", 1.0)
+
+
+def test_a_bucket_needs_a_token_and_a_directory_does_not() -> None:
+    assert kinds_for(SPEC, settings(store_url="gs://b/p")) == (TokenKind.STORE,)
+    assert kinds_for(SPEC, settings()) == ()
+    without = WorkerSettings(store_tokens=False)
+    assert kinds_for(SPEC, settings(store_url="gs://b", workers=without)) == ()
+
+
+def test_an_attempts_own_directories_alone() -> None:
+    """Ids are quoted, so that none leads to another job's; the last slash ends the number."""
+    below = ("logs/acme/u%2F1/job/2/", "artifacts/acme/u%2F1/job/2/")
+    assert prefixes_of(REQUEST, "gs://b") == ("b", below)
+    assert prefixes_of(REQUEST, "gs://b/p/q/") == ("b", tuple(f"p/q/{key}" for key in below))
+
+
+async def test_what_the_request_names_is_minted() -> None:
+    source = Source()
+    assert await JobTokens(source, "gs://b").mint(REQUEST) == {
+        TokenKind.STORE: AccessToken("t", 1.0)
+    }
+    assert source.asked == [prefixes_of(REQUEST, "gs://b")]
+
+
+async def test_where_nobody_mints() -> None:
+    with pytest.raises(SecretRefused, match="no tokens"):
+        await no_tokens(REQUEST)
