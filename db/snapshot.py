@@ -76,10 +76,11 @@ WHERE gang = ANY(%s::uuid[]) AND status NOT IN ({_LIVE}) ORDER BY gang, rank
 _NAMED = f"SELECT {JOB_SELECT} FROM jobs AS j WHERE j.uid = ANY(%s::uuid[])"
 _REGION_BLOCKS = f"SELECT {REGION_BLOCK_SELECT} FROM troubles ORDER BY 1, 2, 3, 4, 5"
 _SUPPLY_HISTORY = f"SELECT {SUPPLY_HISTORY_SELECT} FROM experience ORDER BY 1, 2, 3, 4"
-# The newest of all clusters, by an index: the same cost for a queue of any length.
+# The newest of all clusters, by an index, which has the first member of each gang: the same cost
+# for a queue of any length.
 _ARRIVALS = """
-SELECT cluster, submitted_at FROM jobs
-WHERE submitted_at > now() - make_interval(secs => %(horizon)s)
+SELECT cluster, submitted_at, gang_size FROM jobs
+WHERE rank = 0 AND submitted_at > now() - make_interval(secs => %(horizon)s)
 ORDER BY submitted_at DESC, uid DESC LIMIT %(limit)s
 """
 _REQUESTS = f"""
@@ -203,7 +204,7 @@ class SnapshotReader:
                 reasons={**active.reasons, **reasons},
                 open_alerts={(kind, what): at for kind, what, at in await rest.alerts.fetchall()},
                 supply=tuple(supply_of(row) for row in await rest.supply.fetchall()),
-                arrivals=arrivals_by_cluster(await rest.arrivals.fetchall(), now),
+                arrivals=arrivals_by_cluster(_each_member(await rest.arrivals.fetchall()), now),
                 tenants=self._tenants,
                 usage=self._usage,
                 verdicts=verdicts,
@@ -347,6 +348,12 @@ async def _left(
         return [row[0] for row in await cursor.fetchall()]
     there = {row[0] for row in all_rows}
     return [uid for uid in kept if uid not in there]
+
+
+def _each_member(newest: Iterable[TupleRow]) -> list[tuple[str, datetime]]:
+    """All members of a gang came with its first."""
+    each = [(cluster, at) for cluster, at, size in newest for _ in range(size)]
+    return each[:ARRIVALS_MAX]
 
 
 async def _ask_moved(connection: Connection, mark: Mark) -> _Moved:

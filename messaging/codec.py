@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from core.messages import (
+    NOTHING_READ,
     READINGS,
     Canary,
     ContinueJob,
@@ -59,6 +60,8 @@ __all__ = [
 REASON_CHARS_MAX = 2000
 GPU_FAULT_CHARS_MAX = 200
 _NOTE_PREFIX = "wf-"
+_NO_NOTE: Mapping[str, object] = {}
+_STATUSES = {str(status): status for status in HeartbeatStatus}
 _VM_STATUSES = frozenset(
     {
         HeartbeatStatus.READY,
@@ -338,7 +341,6 @@ def decode_heartbeat(message: InMessage) -> Heartbeat | Canary:
     status = _status(body.status)
     version = 2 if _is_v2(body, status) else 1
     _check_heartbeat(body, status, version)
-    note = {"timestamp": body.timestamp, "elapsed_time_s": body.elapsed_time_s}
     return Heartbeat(
         status=status,
         vm_name=body.vm_name,
@@ -357,9 +359,16 @@ def decode_heartbeat(message: InMessage) -> Heartbeat | Canary:
         progress=Progress(body.progress.step, body.progress.total) if body.progress else None,
         checkpoint_step=body.checkpoint.step if body.checkpoint else None,
         readings=_readings(body),
-        note={name: value for name, value in note.items() if value is not None},
+        note=_note(body),
         introduction=_introduction(body) if body.keys else None,
     )
+
+
+def _note(body: wire.WireHeartbeat) -> Mapping[str, object]:
+    if body.timestamp is None and body.elapsed_time_s is None:
+        return _NO_NOTE
+    note = {"timestamp": body.timestamp, "elapsed_time_s": body.elapsed_time_s}
+    return {name: value for name, value in note.items() if value is not None}
 
 
 def _introduction(body: wire.WireHeartbeat) -> Introduction:
@@ -371,6 +380,8 @@ def _introduction(body: wire.WireHeartbeat) -> Introduction:
 
 
 def _readings(body: wire.WireHeartbeat) -> VmReadings:
+    if not body.gpus and not _PLAIN_READINGS:
+        return NOTHING_READ
     gpus = tuple(
         GpuReading(
             gpu.index,
@@ -422,8 +433,8 @@ def _add_v2(body: wire.WireHeartbeat, heartbeat: Heartbeat) -> None:
 
 
 def _is_v2(body: wire.WireHeartbeat, status: HeartbeatStatus | str) -> bool:
-    signs = (body.attempt is not None, bool(body.lease_id), bool(body.boot_nonce))
-    return any(signs) or status in _V2_STATUSES
+    signs = body.attempt is not None or body.lease_id or body.boot_nonce
+    return bool(signs) or status in _V2_STATUSES
 
 
 def _check_heartbeat(body: wire.WireHeartbeat, status: HeartbeatStatus | str, version: int) -> None:
@@ -443,11 +454,11 @@ def _check_heartbeat(body: wire.WireHeartbeat, status: HeartbeatStatus | str, ve
 def _status(text: str) -> HeartbeatStatus | str:
     if text.startswith(_NOTE_PREFIX):
         return text
-    try:
-        return HeartbeatStatus(text)
-    except ValueError:
+    status = _STATUSES.get(text)
+    if status is None:
         known = ", ".join(HeartbeatStatus)
-        raise BadMessage(f"status: got {shown(text)}, expected one of {known}, wf-…") from None
+        raise BadMessage(f"status: got {shown(text)}, expected one of {known}, wf-…")
+    return status
 
 
 def _sendable(text: str) -> str:

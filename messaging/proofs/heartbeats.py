@@ -98,9 +98,10 @@ def _with(message: OutMessage, proof: str) -> OutMessage:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatVerifier:
-    """The scheduler's side for one boot of one worker: built once, asked for each heartbeat."""
+    """The scheduler's side for one boot of one worker: built once, asked for each heartbeat. There
+    are as many as VMs: what only a signature needs is made when one comes."""
 
-    signing: Ed25519PublicKey
+    signing: bytes
     macs: dict[str, bytes] = field(repr=False)
     """Scheduler key id → the key agreed under it."""
 
@@ -111,7 +112,7 @@ class HeartbeatVerifier:
         """BadKey if what the worker calls its keys are none."""
         macs = {}
         try:
-            signing = Ed25519PublicKey.from_public_bytes(public.signing)
+            Ed25519PublicKey.from_public_bytes(public.signing)
             theirs = X25519PublicKey.from_public_bytes(public.sealing)
             for key in keys:
                 ours = key.public
@@ -119,7 +120,7 @@ class HeartbeatVerifier:
                 macs[ours.key_id] = _mac_key(shared, public.sealing, ours.sealing, boot_nonce)
         except ValueError as error:
             raise BadKey("the worker's keys are none") from error
-        return cls(signing, macs)
+        return cls(public.signing, macs)
 
     def check(self, body: bytes, proof: str) -> ProofKind:
         """What the proof proves about the body, or BadProof."""
@@ -127,7 +128,8 @@ class HeartbeatVerifier:
         if kind == _MAC:
             return self._check_mac(body, rest)
         if kind == _SIGNED:
-            check_signature(self.signing, body, rest)
+            signing = Ed25519PublicKey.from_public_bytes(self.signing)
+            check_signature(signing, body, rest)
             return ProofKind.SIGNED
         raise BadProof(ProofFault.UNKNOWN_KIND if proof else ProofFault.MISSING)
 

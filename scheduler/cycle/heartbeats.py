@@ -128,16 +128,16 @@ def apply_heartbeats(
                 status=str(item.heartbeat.status),
             )
             continue
-        job_uid = leases.get(item.heartbeat.lease_id or "")
-        if plan.vms[uid].cluster in v1 or plan.vms[uid].speaks_v1:
+        job_uid, known = leases.get(item.heartbeat.lease_id or ""), plan.vms[uid]
+        if known.cluster in v1 or known.speaks_v1:
             # v1 workers prove nothing: only clusters of trusted tenants have them.
-            said = claims.translate(plan.vms[uid], item.heartbeat)
+            said = claims.translate(known, item.heartbeat)
             if said is None:
                 continue
             item, job_uid = replace(item, heartbeat=said.heartbeat), said.uid  # noqa: PLW2901
             proven: Proven | None = _V1
         else:
-            proven = check(plan.vms[uid], item)
+            proven = check(known, item)
         if proven is None:
             continue
         vm = _identify(plan, plan.vms[uid], item, latest, proven)
