@@ -17,7 +17,7 @@ from core.errors import NotFound
 from core.groups import only_one
 from core.job import WAITING, JobStatus, owner_of
 from core.job_fields import JobSpec
-from core.pages import Page, PageCursor, PageRequest, bounded
+from core.pages import COUNTED_MAX, Page, PageCursor, PageRequest, bounded
 from core.reads import (
     AlertRow,
     AttemptRow,
@@ -222,7 +222,8 @@ class PostgresReads:
         request = PageRequest.of(("vms", *words.values()), size, token)
         rows, total = await self._page(_VMS, words, request)
         found = [_vm_row(row) for row in rows]
-        return request.page(found, total, lambda row: PageCursor(row.vm.requested_at, row.vm.uid))
+        page = request.page(found, total, lambda row: PageCursor(row.vm.requested_at, row.vm.uid))
+        return page.bounded()
 
     async def region_statuses(self) -> Sequence[RegionStatus]:
         query = "SELECT cluster, region, target_size, why, observed_at FROM region_status"
@@ -246,9 +247,10 @@ class PostgresReads:
         request = PageRequest.of(("dead letters", source), size, token, str)
         rows, total = await self._page(_DEAD_LETTERS, {"source": source}, request)
         found = [_dead_letter_row(row) for row in rows]
-        return request.page(
+        page = request.page(
             found, total, lambda row: PageCursor(row.dead_letter.at, row.dead_letter.message_id)
         )
+        return page.bounded()
 
     async def dead_letter(self, message_id: str) -> DeadLetterRow:
         rows = await self._ask(f"{_DEAD_LETTER_SELECT} WHERE d.message_id = %s", (message_id,))
@@ -312,7 +314,8 @@ class PostgresReads:
     async def _page(
         self, of: _List, words: Mapping[str, Any], request: PageRequest
     ) -> tuple[list[Row], int]:
-        """A page, with one row more if there is more, and how many there are."""
+        """A page, with one row more if there is more, and how many there are: no more are counted
+        than `Page.bounded` tells."""
         # Only what is asked for stands in the text, so that each question finds its index.
         asked = [text for name, text in of.conditions.items() if words[name] is not None]
         where = " AND ".join(asked or ["true"])
@@ -321,7 +324,9 @@ class PostgresReads:
         ends = {"at": place and place.at, "uid": place and place.uid, "size": request.size + 1}
         order_by = f"ORDER BY {at} DESC, {uid} DESC LIMIT %(size)s"
         page = f"{of.select} WHERE {where} {after} {order_by}"
-        total = f"SELECT count(*) FROM {of.select.rpartition(' FROM ')[2]} WHERE {where}"
+        table = of.select.rpartition(" FROM ")[2]
+        some = f"SELECT 1 FROM {table} WHERE {where} LIMIT {COUNTED_MAX + 1}"
+        total = f"SELECT count(*) FROM ({some}) AS x"
         rows, counts = await self._ask_both((page, {**words, **ends}), (total, words))
         return rows, counts[0][0]
 

@@ -82,6 +82,7 @@ vms = sa.Table(
     index("ix_vms_living", "cluster, state", where=COUNTED),
     index("ix_vms_gone_with_leases", "uid", where=f"{GONE} AND leases <> '[]'::jsonb"),
     index("ix_vms_gone", "gone_at", where=f"{GONE} AND leases = '[]'::jsonb"),
+    index("ix_vms_living_newest", "requested_at DESC, uid DESC", where=COUNTED),
     index("ix_vms_newest", "requested_at DESC, uid DESC"),
     index("ix_vms_unsettled", "uid", where="NOT settled"),
     index("ix_vms_caused_by", "caused_by", where="NOT settled"),

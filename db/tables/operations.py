@@ -142,6 +142,7 @@ dead_letters = sa.Table(
     text_column("ordering_key", default=True),
     time_column("replayed_at", nullable=True),
     index("ix_dead_letters_newest", "at DESC"),
+    index("ix_dead_letters_source", "source, at DESC"),
 )
 
 config_versions = sa.Table(

@@ -68,6 +68,8 @@ class VmsOut(Struct, frozen=True):
     vms: tuple[VmOut, ...]
     total: int
     next_page_token: str | None
+    total_exact: bool = True
+    """False: there are more than `total`; no more are counted."""
 
 
 def vm_out(row: VmRow, now: datetime) -> VmOut:

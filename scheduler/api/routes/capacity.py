@@ -131,7 +131,7 @@ class CapacityRoutes(Routes):
             self._services.refuse_unknown_place(cluster, region)
         now = self._services.clock.now()
         rows = tuple(vm_out(row, now) for row in page.rows)
-        return VmsOut(rows, page.total, page.next_token)
+        return VmsOut(rows, page.total, page.next_token, page.total_exact)
 
 
 def clusters_out(

@@ -61,6 +61,8 @@ class DeadLettersOut(Struct, frozen=True):
     dead_letters: tuple[DeadLetterOut, ...]
     total: int
     next_page_token: str | None
+    total_exact: bool = True
+    """False: there are more than `total`; no more are counted."""
 
 
 class ReplayedOut(Struct, frozen=True):
@@ -99,7 +101,7 @@ class DeadLetterRoutes(Routes):
         if source is not None and not page.total and source not in known:
             raise BadInput([Fault("source", shown(source), f"one of: {', '.join(known)}")])
         rows = tuple(self._shaped(DeadLetterOut, row) for row in page.rows)
-        return DeadLettersOut(rows, page.total, page.next_token)
+        return DeadLettersOut(rows, page.total, page.next_token, page.total_exact)
 
     @route("GET /api/v1/dead-letters/{letter_id}", Right.DEAD_LETTERS, "The letter.", errors=(404,))
     async def get(self, request: Request) -> WholeDeadLetterOut:
