@@ -35,6 +35,7 @@ from rich.table import Table
 
 from bench.crowd import NAMES, CrowdSize, fill_queue, renew
 from bench.customers import Customers, submit_for_ever
+from bench.figures import tell
 from bench.fleet import BenchFleet, FleetPace
 from bench.house import fresh_database
 from bench.proven import SIGNER, MadeSubscriptions
@@ -365,6 +366,22 @@ def report(rows: Sequence[_DecideRow], size: CrowdSize, plan: MeasurePlan) -> No
     )
 
 
+def _tell(rows: Sequence[_DecideRow]) -> None:
+    """Of the longest queue."""
+    longest = max(row.queued for row in rows)
+    for row in rows:
+        if row.queued != longest or row.words == ALL:
+            continue
+        name, spans = row.words, row.spans
+        figures = {
+            f"{name}_cpu_ms": quantile(spans.own, 0.5),
+            f"{name}_p99_ms": quantile(spans.wall, 0.99),
+        }
+        if name == "steady":
+            figures["cores"] = spans.process_s / spans.seconds
+        tell(**figures, ready_s=row.ready_s, rss_mb=row.rss_mb)
+
+
 def _door_words(rows: Sequence[_DecideRow], plan: MeasurePlan) -> list[str]:
     """How long the leader's own door took to answer."""
     told = [
@@ -414,6 +431,7 @@ def main() -> int:
         finally:
             server.stop()
     report(rows, size, plan)
+    _tell(rows)
     return 0
 
 

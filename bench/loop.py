@@ -15,8 +15,10 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
+import psycopg
 from rich.table import Table
 
+from bench.figures import tell
 from bench.local import LocalStack, local_stack, seconds_of, wait_for
 from bench.report import figure, quantile, show
 
@@ -63,6 +65,15 @@ def cycles(stack: LocalStack) -> float:
         if line.startswith("gpu_scheduler_scheduling_latency_count"):
             return float(line.split()[-1])
     raise RuntimeError("no gpu_scheduler_scheduling_latency_count in /metrics")
+
+
+def stored_kb(stack: LocalStack) -> float:
+    """All tables and indexes of the service."""
+    with psycopg.connect(stack.database_url) as connection:
+        query = "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind IN ('r', 'p')"
+        row = connection.execute(query + " AND relnamespace = 'public'::regnamespace").fetchone()
+    assert row is not None
+    return float(row[0]) / 1000
 
 
 def drain(stack: LocalStack, count: int) -> tuple[list[str], float]:
@@ -114,19 +125,23 @@ def main() -> None:
     with local_stack({"clusters": {CLUSTER: {"vm_max": VMS}}}) as stack:
         vms = min(VMS, stack.run["vm_cap"])
         warm_up(stack, vms)
-        cpu_before, cycles_before = cpu_times(stack), cycles(stack)
+        cpu_before, cycles_before, kb_before = cpu_times(stack), cycles(stack), stored_kb(stack)
         jobs, took_s = drain(stack, count)
         cpu_after, cycles_after = cpu_times(stack), cycles(stack)
+        kb_per_job = (stored_kb(stack) - kb_before) / count
         times = step_times(stack, jobs)
         vms = len(stack.agents())
     spent = {name: cpu_after[name] - cpu_before[name] for name in cpu_after}
     busy = sum(spent.values()) / took_s
+    cpu_ms = 1000 * sum(spent.values()) / count
+    tell(per_s=count / took_s, cpu_ms=cpu_ms, kb_per_job=kb_per_job)
     show(cpu_table(spent, count))
     show(
         wait_table(times),
         f"{count} jobs on {vms} VMs in {took_s:.1f} s: {count / took_s:.1f} jobs/s, "
         f"{(cycles_after - cycles_before) / count:.1f} cycles per job, "
-        f"{busy:.1f} of {psutil.cpu_count()} cores busy with it.",
+        f"{busy:.1f} of {psutil.cpu_count()} cores busy with it, {kb_per_job:.1f} kB of tables and "
+        "indexes per job.",
     )
 
 

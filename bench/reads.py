@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
+from bench.figures import tell
 from bench.local import LocalStack, local_stack, wait_for
 from bench.many_jobs import ManyJobs, fill_jobs
 from bench.report import figure, quantile, show, verdict
@@ -116,6 +117,10 @@ def main() -> None:
         names.sort(key=lambda name: name != CLUSTER)
         fill_jobs(stack.database_url, ManyJobs(args.jobs, names))
         found = {name: ask(stack, path, args.rounds) for name, path in paths(stack).items()}
+    tell(
+        worst_p99_ms=max(one.p99_ms for one in found.values()),
+        worst_kb=max(one.kb for one in found.values()),
+    )
     show(table_of(found, args))
 
 

@@ -21,6 +21,7 @@ import psycopg
 from google.pubsub_v1 import types
 from rich.table import Table
 
+from bench.figures import tell
 from bench.local import LocalStack, local_stack, seconds_of
 from bench.report import figure, quantile, show, verdict
 from core.messages import OutMessage
@@ -156,6 +157,7 @@ def main() -> None:
             "spawn of sh -c :": spawns(),
         }
     p50_ms = 1000 * quantile([run.command_ran for run in runs], 0.5)
+    tell(p50_ms=p50_ms)
     show(
         table_of(runs, baselines),
         "The road is 1 POST with a commit, 1 cycle (snapshot, commit, outbox), 1 hop to the "

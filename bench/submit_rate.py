@@ -24,6 +24,7 @@ import psutil
 import psycopg
 from rich.table import Table
 
+from bench.figures import tell
 from bench.local import ROOT, LocalStack, local_stack, wait_for
 from bench.report import figure, quantile, show
 from db import migrate
@@ -174,6 +175,7 @@ def main() -> None:
         with bare_server(stack) as (process, port):
             bare = measure(process, replace(target_of(stack), port=port), args)
         real = measure_real(stack, args)
+    tell(r=real.per_s / bare.per_s, cpu=real.cpu_ms / bare.cpu_ms, cpu_ms=real.cpu_ms)
     show(
         table_of(real, bare, args),
         "The scheduler's CPU includes its loop, which looks at the queue meanwhile.",
