@@ -376,9 +376,9 @@ def _tell(rows: Sequence[_DecideRow]) -> None:
         figures = {
             f"{name}_cpu_ms": quantile(spans.own, 0.5),
             f"{name}_p99_ms": quantile(spans.wall, 0.99),
+            f"{name}_cores": spans.process_s / spans.seconds,
+            f"{name}_server_cores": spans.server_s / spans.seconds,
         }
-        if name == "steady":
-            figures["cores"] = spans.process_s / spans.seconds
         tell(**figures, ready_s=row.ready_s, rss_mb=row.rss_mb)
 
 

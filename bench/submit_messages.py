@@ -20,6 +20,7 @@ import psycopg
 import yaml
 from rich.table import Table
 
+from bench.figures import tell
 from bench.local import LocalStack, local_stack, wait_for
 from bench.report import figure, show
 from bench.submit_rate import CLUSTER, VMS, hold_vms
@@ -84,11 +85,13 @@ def main() -> None:
             before = {part: cpu_s(stack.process(part)) for part in PARTS}
             seconds = submit(stack, connection, args.messages)
             spent = {part: cpu_s(stack.process(part)) - before[part] for part in PARTS}
+    cpu_ms = 1000 * sum(spent.values()) / args.messages
+    tell(per_s=args.messages / seconds, cpu_ms=cpu_ms)
     table = Table("", "figure", title=f"{args.messages} messages")
     table.add_row("jobs per second", figure(args.messages / seconds))
     for part in PARTS:
         table.add_row(f"CPU per job, {part}, ms", figure(1000 * spent[part] / args.messages))
-    table.add_row("CPU per job in all, ms", figure(1000 * sum(spent.values()) / args.messages))
+    table.add_row("CPU per job in all, ms", figure(cpu_ms))
     show(table, "The publisher shares the machine's cores with them.")
 
 
