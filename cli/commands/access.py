@@ -17,6 +17,7 @@ from cli.options import Limit, command, group
 from cli.output.durations import clock_time, seconds
 from cli.output.printing import Answer, fitted
 from core.clock import SystemClock
+from core.errors import ZenError
 
 KeyId = Annotated[str, typer.Argument(metavar="KEY", help="The id, as the list shows it.")]
 KeyFile = Annotated[
@@ -37,6 +38,13 @@ Tenant = Annotated[
     str, typer.Option("--tenant", metavar="ID", help="For which tenant; '*' for every one.")
 ]
 AUDIT_PAGE = 1000
+GRANT_FIELDS = ("principal", "tenant_id", "role", "source")
+
+
+class BadExport(ZenError):
+    """The file cannot be written; nothing was."""
+
+    code = "bad_export"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +174,8 @@ def list_grants(
         typer.Option("--principal", metavar="NAME", help="Of this one alone."),
     ] = None,
 ) -> Answer:
-    """Who has which role for which tenant.
+    """Who has which role for which tenant. Grants of the configuration (section access) are changed
+    there.
 
     \b
     Examples:
@@ -174,9 +183,9 @@ def list_grants(
       zen grants list --principal user:ada@example.com
     """
     found = client.get("/grants", {"principal": principal})
-    rows = [[g["principal"], g["tenant_id"], g["role"]] for g in found["grants"]]
-    more = "people and groups of the configuration (access.users, access.groups) have theirs there"
-    return Answer(found, [fitted(("PRINCIPAL", "TENANT", "ROLE"), rows)], [more])
+    headings = ("PRINCIPAL", "TENANT", "ROLE", "SOURCE")
+    rows = [[grant[name] for name in GRANT_FIELDS] for grant in found["grants"]]
+    return Answer(found, [fitted(headings, rows)])
 
 
 grants_app = group("Roles of keys and people: list (also alone), add, remove.", list_grants)
@@ -258,13 +267,15 @@ def list_audit(
             row["seq"],
             clock_time(row["at"], now),
             row["principal"],
+            row["address"],
+            row["tenant_id"],
             row["action"],
             row["target"],
             " ".join(f"{name}={value}" for name, value in row["detail"].items() if value),
         ]
         for row in page["rows"]
     ]
-    headings = ("SEQ", "AT", "PRINCIPAL", "ACTION", "TARGET", "DETAIL")
+    headings = ("SEQ", "AT", "PRINCIPAL", "FROM", "TENANT", "ACTION", "TARGET", "DETAIL")
     more = ["older ones with --limit"] if page["next_before"] else []
     return Answer(page, [fitted(headings, rows, right="SEQ", below="DETAIL")], more)
 
@@ -302,16 +313,44 @@ def verify_audit(
 
 @audit_app.command("export")
 @command
-def export_audit(client: Client, principal: Principal = None) -> Answer:
+def export_audit(
+    client: Client,
+    principal: Principal = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", metavar="FILE", help="Write it there (0600); a new file."),
+    ] = None,
+) -> Answer:
     """The whole log as JSON lines, newest first, for archives and other tools.
 
     \b
     Examples:
       zen audit export
+      zen audit export --file audit.jsonl
       zen audit export --json
     """
-    rows = list(_audit_rows(client, principal))
-    return Answer({"rows": rows}, (json.dumps(row, ensure_ascii=False) for row in rows))
+    rows = _audit_rows(client, principal)
+    if file is not None:
+        count = _written(file, rows)
+        return Answer({"file": str(file), "rows": count}, [f"{count} rows are in {file}"])
+    found = list(rows)
+    return Answer({"rows": found}, map(_line, found))
+
+
+def _written(file: Path, rows: Iterator[Json]) -> int:
+    count = 0
+    try:
+        opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise BadExport(f"{file}: {error.strerror}") from error
+    with os.fdopen(opened, "w", encoding="utf-8") as out:
+        for count, row in enumerate(rows, 1):  # noqa: B007  # how many there were
+            out.write(f"{_line(row)}\n")
+    return count
+
+
+def _line(row: Json) -> str:
+    return json.dumps(row, ensure_ascii=False)
 
 
 def _audit_rows(client: Client, principal: str | None) -> Iterator[Json]:

@@ -240,8 +240,8 @@ def choose_disguise(binaries: Path, home: Path) -> Disguise:
 
 
 _NAMELESS = (
-    "user id {uid} has no entry in /etc/passwd, which PostgreSQL needs to make a database, and user "
-    "namespaces (unshare --user) are forbidden here: run as a user that has one, add a line "
+    "user id {uid} has no entry in /etc/passwd, which PostgreSQL needs to make a database, and "
+    "user namespaces (unshare --user) are forbidden here: run as a user that has one, add a line "
     "zen:x:{uid}:{uid}::/tmp:/bin/sh to /etc/passwd, or give DATABASE_URL"
 )
 

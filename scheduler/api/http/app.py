@@ -38,6 +38,7 @@ from scheduler.api.routes.capacity import CapacityRoutes
 from scheduler.api.routes.config import ConfigRoutes
 from scheduler.api.routes.cost import CostRoutes
 from scheduler.api.routes.dead_letters import DeadLetterRoutes
+from scheduler.api.routes.grants import GrantRoutes
 from scheduler.api.routes.groups import GroupRoutes
 from scheduler.api.routes.jobs import REPEAT, JobRoutes
 from scheduler.api.routes.logs import LogRoutes
@@ -52,8 +53,8 @@ from scheduler.api.services import Services
 _log = structlog.get_logger(__name__)
 NATIVE = (
     *(JobRoutes, GroupRoutes, LogRoutes, ArtifactRoutes, CapacityRoutes, SupplyRoutes, CostRoutes),
-    *(TenantRoutes, ServiceRoutes, ConfigRoutes, DeadLetterRoutes, AccessRoutes, SecretRoutes),
-    *(SessionRoutes, SignInRoutes),
+    *(TenantRoutes, ServiceRoutes, ConfigRoutes, DeadLetterRoutes, AccessRoutes, GrantRoutes),
+    *(SecretRoutes, SessionRoutes, SignInRoutes),
 )
 _PAGE_HEADERS = {"Content-Security-Policy": PAGE_POLICY}
 # No Basic: the browser's own dialogue would cover the page.

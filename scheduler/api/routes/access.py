@@ -1,8 +1,7 @@
-"""Keys, grants, the audit log, and who the caller is."""
+"""Keys, the audit log, and who the caller is."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,44 +9,36 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
-from core.access import ALL_TENANTS, ROLES, Grant, Right, Scope
-from core.access_rules import ROLE_NAME
+from core.access import ALL_TENANTS, Right, Scope
 from core.access_store import KnownKey, NewSecret
 from core.api_keys import ApiKey, key_text, parse_key
 from core.audit_anchors import AuditAnchor
 from core.audit_log import AuditAction, AuditEntry, AuditRow
 from core.audit_store import AuditFilter
 from core.errors import BadInput, Fault, NotFound
+from core.field_kinds import published
 from core.names import JOB_ID
 from core.submission import shown
 from scheduler.access.authenticator import NotAllowed
 from scheduler.api.caller import ApiCaller
 from scheduler.api.http.endpoint import Body, Routes, read_object, route
 from scheduler.api.http.params import Param, Query
+from scheduler.api.routes.grants import ROLE, TENANT, object_schema, read_grant
 from scheduler.api.shapes import iso, iso_or_none
 from scheduler.operations.audit_check import verify_audit_log
 
 NAME_CHARS_MAX = 128
 EXPIRES_MAX_S = 10 * 366 * 86_400.0
-PRINCIPALS = ("key:", "user:", "group:")
 _TEXT = {"type": "string"}
-_ROLES_DOC = f"{', '.join(ROLES)}, or one of access.roles of the configuration"
-_ROLE = {"type": "string", "pattern": f"^{ROLE_NAME}$", "description": _ROLES_DOC}
 _EXPIRES = {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": EXPIRES_MAX_S}
 _KEY_FIELDS: Mapping[str, object] = {
     "name": {**_TEXT, "maxLength": NAME_CHARS_MAX},
-    "user_id": _TEXT,
-    "tenant_id": {**_TEXT, "default": "default"},
-    "role": {**_ROLE, "default": "member"},
+    "user_id": {**_TEXT, "pattern": published(JOB_ID)},
+    "tenant_id": {**TENANT, "default": "default"},
+    "role": {**ROLE, "default": "member"},
     "scopes": {"type": "array", "items": {"enum": sorted(Scope)}},
     "expires_in_s": _EXPIRES,
 }
-_GRANT_FIELDS: Mapping[str, object] = {"principal": _TEXT, "tenant_id": _TEXT, "role": _ROLE}
-
-
-def _object(fields: Mapping[str, object], *required: str) -> dict[str, object]:
-    found: dict[str, object] = {"type": "object", "additionalProperties": False}
-    return {**found, "properties": dict(fields), "required": list(required)}
 
 
 class RightOut(msgspec.Struct, frozen=True):
@@ -104,20 +95,6 @@ class KeysOut(msgspec.Struct, frozen=True):
     next_page_token: str | None
 
 
-class GrantOut(msgspec.Struct, frozen=True):
-    """A role of a principal."""
-
-    principal: str
-    tenant_id: str
-    role: str
-
-
-class GrantsOut(msgspec.Struct, frozen=True):
-    """Roles of principals."""
-
-    grants: tuple[GrantOut, ...]
-
-
 class AuditRowOut(msgspec.Struct, frozen=True):
     """One change of state by a principal."""
 
@@ -165,7 +142,7 @@ class AuditVerdictOut(msgspec.Struct, frozen=True):
 
 
 class AccessRoutes(Routes):
-    """Keys, grants and the audit log."""
+    """Keys and the audit log."""
 
     tag = "access"
 
@@ -200,7 +177,7 @@ class AccessRoutes(Routes):
         "POST /api/v1/keys",
         Right.KEYS,
         {201: "The key; its secret is never shown again."},
-        body=Body(_object(_KEY_FIELDS, "name"), "new key"),
+        body=Body(object_schema(_KEY_FIELDS, "name"), "new key"),
     )
     async def create(self, request: Request, caller: ApiCaller) -> NewKeyOut:
         """Create a key with one role; needs the right to give roles too."""
@@ -223,7 +200,7 @@ class AccessRoutes(Routes):
             expires_at=_expiry(data, now, faults),
             scopes=_scopes(data, faults),
         )
-        grant = _grant({"principal": key.principal, **_role(data)}, faults, self._roles)
+        grant = read_grant({"principal": key.principal, **_role(data)}, faults, self._roles)
         if faults:
             raise BadInput(faults)
         detail = {"name": name, "role": grant.role, "scopes": " ".join(sorted(key.scopes))}
@@ -237,7 +214,7 @@ class AccessRoutes(Routes):
         "POST /api/v1/keys/{key_id}/rotate",
         Right.KEYS,
         "The key with its new secret.",
-        body=Body(_object({"expires_in_s": _EXPIRES}), "rotated key", required=False),
+        body=Body(object_schema({"expires_in_s": _EXPIRES}), "rotated key", required=False),
         errors=(404, 409),
     )
     async def rotate(self, request: Request, caller: ApiCaller) -> NewKeyOut:
@@ -268,49 +245,6 @@ class AccessRoutes(Routes):
         audited = self._entry(caller, AuditAction.KEY_REVOKE, target, "", {})
         key = await self._services.access.store.revoke_key(known.key.key_id, now, audited)
         return KeyOut(**_key(KnownKey(key, known.grants)))
-
-    @route(
-        "GET /api/v1/grants",
-        Right.GRANTS,
-        "The roles.",
-        params=(Param("principal", "text", "Only of this one."),),
-    )
-    async def grants(self, query: Query) -> GrantsOut:
-        """Who has which role for which tenant."""
-        found = await self._services.access.store.grants(query.text("principal"))
-        return GrantsOut(tuple(GrantOut(g.principal, g.tenant_id, g.role) for g in found))
-
-    @route(
-        "POST /api/v1/grants",
-        Right.GRANTS,
-        "The role.",
-        body=Body(_object(_GRANT_FIELDS, *_GRANT_FIELDS), "new grant"),
-    )
-    async def add_grant(self, request: Request, caller: ApiCaller) -> GrantOut:
-        """Give a role; safe to repeat."""
-        data = await read_object(request, tuple(_GRANT_FIELDS))
-        grant = _checked_grant(data, self._roles)
-        if expected := self._services.settings.current.access.unclear(grant.principal):
-            raise BadInput([Fault("principal", shown(grant.principal), expected)])
-        audited = self._grant_entry(caller, AuditAction.GRANT_ADD, grant)
-        await self._services.access.store.add_grant(grant, audited)
-        return GrantOut(grant.principal, grant.tenant_id, grant.role)
-
-    @route(
-        "DELETE /api/v1/grants",
-        Right.GRANTS,
-        "The role that was taken away.",
-        params=tuple(Param(name, "text", "Of the grant.") for name in _GRANT_FIELDS),
-        errors=(404,),
-    )
-    async def remove_grant(self, query: Query, caller: ApiCaller) -> GrantOut:
-        """Take a role away."""
-        # Also of a role that the configuration has no more.
-        grant = _checked_grant({name: query.text(name) for name in _GRANT_FIELDS}, None)
-        audited = self._grant_entry(caller, AuditAction.GRANT_REMOVE, grant)
-        if not await self._services.access.store.remove_grant(grant, audited):
-            raise NotFound(f"{grant.principal} is not {grant.role} of {grant.tenant_id}")
-        return GrantOut(grant.principal, grant.tenant_id, grant.role)
 
     @route(
         "GET /api/v1/audit",
@@ -370,10 +304,6 @@ class AccessRoutes(Routes):
         if known is None:
             raise NotFound(f"there is no key {key_id[:80]}")
         return known
-
-    def _grant_entry(self, caller: ApiCaller, action: AuditAction, grant: Grant) -> AuditEntry:
-        detail = {"role": grant.role}
-        return self._entry(caller, action, f"grant/{grant.principal}", grant.tenant_id, detail)
 
     def _entry(
         self,
@@ -473,28 +403,3 @@ def _scopes(data: Mapping[str, object], faults: list[Fault]) -> frozenset[Scope]
 
 def _role(data: Mapping[str, object]) -> dict[str, object]:
     return {"tenant_id": data.get("tenant_id", "default"), "role": data.get("role", "member")}
-
-
-def _checked_grant(data: Mapping[str, object], roles: Collection[str] | None) -> Grant:
-    faults: list[Fault] = []
-    grant = _grant(data, faults, roles)
-    if faults:
-        raise BadInput(faults)
-    return grant
-
-
-def _grant(data: Mapping[str, object], faults: list[Fault], roles: Collection[str] | None) -> Grant:
-    """`roles`: which may be given; None: a role of any name."""
-    principal, tenant_id, role = (data.get(field) for field in _GRANT_FIELDS)
-    if not isinstance(principal, str) or not principal.startswith(PRINCIPALS):
-        expected = "key:<id>, user:<e-mail> or group:<name>"
-        faults.append(Fault("principal", shown(principal), expected))
-    if not isinstance(tenant_id, str) or not (tenant_id == ALL_TENANTS or JOB_ID.match(tenant_id)):
-        faults.append(Fault("tenant_id", shown(tenant_id), f"a tenant, or {ALL_TENANTS} for all"))
-    if not isinstance(role, str) or not re.fullmatch(ROLE_NAME, role):
-        faults.append(Fault("role", shown(role), "the name of a role"))
-    elif roles is not None and role not in roles:
-        faults.append(Fault("role", shown(role), f"one of {', '.join(sorted(roles))}"))
-    if isinstance(principal, str) and principal.startswith("user:"):
-        principal = principal.lower()  # as identities have it
-    return Grant(str(principal), str(tenant_id), str(role))

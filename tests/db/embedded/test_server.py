@@ -156,10 +156,27 @@ def test_root_without_any_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_others_run_it_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A user who is not root needs no disguise."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(embedded, "_has_name", lambda _: True)
     chosen = embedded.choose_disguise(tmp_path, tmp_path)
     assert isinstance(chosen, Disguise)
     assert chosen.serve_uid is None
     assert "unshare" not in chosen.serve
+
+
+def test_a_user_id_without_a_name_borrows_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Containers have such ids. The database is made in a user namespace; where that is forbidden
+    the user is told what to do."""
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(embedded, "_has_name", lambda _: False)
+    monkeypatch.setattr(embedded, "_works", lambda *_: True)
+    chosen = embedded.choose_disguise(tmp_path, tmp_path)
+    assert "unshare" in chosen.init
+    assert "unshare" not in chosen.serve
+    monkeypatch.setattr(embedded, "_works", lambda *_: False)
+    with pytest.raises(EmbeddedFailed, match="user id 12345 has no entry in /etc/passwd"):
+        embedded.choose_disguise(tmp_path, tmp_path)
 
 
 _OWNER = """

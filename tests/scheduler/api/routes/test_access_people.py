@@ -122,3 +122,19 @@ async def test_a_grant_to_a_group_names_its_issuer_where_there_are_several(issue
         taken = await client.post("/api/v1/grants", json={**body, "principal": "group:lab/ml"})
     assert "one of lab/ml, local/ml" in str(assert_error(refused, 422, "bad_input"))
     assert taken.status_code == 200
+
+
+async def test_grants_of_the_configuration_are_listed() -> None:
+    """With their source: they are changed in the file alone, and who tries here is told."""
+    said = Grant("group:ml", "ml", "member")
+    made = house(grants={"group:ml": (said,)})
+    shown = {"principal": "group:ml", "tenant_id": "ml", "role": "member"}
+    async with made.client() as client:
+        listed = (await client.get("/api/v1/grants")).json()["grants"]
+        assert {**shown, "source": "configuration"} in listed
+        assert {row["source"] for row in listed} == {"configuration", "stored"}
+        only = await client.get("/api/v1/grants", params={"principal": "group:ml"})
+        assert only.json()["grants"] == [{**shown, "source": "configuration"}]
+        refused = await client.delete("/api/v1/grants", params=shown)
+    assert refused.status_code == 404
+    assert "the configuration says it" in refused.text
