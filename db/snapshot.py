@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -231,7 +232,8 @@ class SnapshotReader:
             if same and self._has_come_to(proven):
                 return
             log.warning("what was kept is not what is stored, reading all of it", same_server=same)
-        await self._take_in(connection, await _ask_all(connection))
+        with _no_collections():
+            await self._take_in(connection, await _ask_all(connection))
 
     def _settle_down(self) -> None:
         """As many rows have come as there are, and will stay for long. The garbage collector, which
@@ -338,6 +340,19 @@ class SnapshotReader:
             jobs = await self._specs.jobs(connection, await cursor.fetchall())
             found.update((job.uid, job) for job in jobs)
         return {uid: job for uid, job in found.items() if job is not None}
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """While all rows are read, the garbage collector would look at all that were read so far, again
+    and again, and find nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 async def _left(

@@ -15,9 +15,9 @@ from core.ports import Bus, Inbound
 from messaging.proofs.heartbeats import PROOF, shows_life_alone
 
 log = structlog.get_logger("inbox")
-STREAM_MAX = 20_000
+STREAM_MAX = 10_000
 """Unacknowledged at a time: the next bite of a backlog arrives while one is being worked on."""
-BOX_MAX = 40_000
+BOX_MAX = 20_000
 """Messages kept in memory; the bus keeps the rest."""
 BACKLOG = 1_000
 """So many that wait are worth a cycle at once, whatever they say."""

@@ -44,9 +44,9 @@ from scheduler.secrets.job_tokens import kinds_for
 from scheduler.v1.recall import Recall
 
 log = structlog.get_logger("loop")
-MAIL_PER_CYCLE = 10_000
+MAIL_PER_CYCLE = 5_000
 """Many heartbeats of one worker cost one write, so a backlog is cheapest in big bites; this one
-takes a fifth of a second."""
+takes a tenth of a second."""
 TRIES_PER_CYCLE = 3
 REST_MAX_S = 0.05
 ROUTINE_MAX_S = 0.5
