@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,8 @@ from bench.rows import ROWS, BenchRow, BenchRun
 
 QUICK_S = 120.0
 LONG_S = 3600.0
+END_S = 60.0
+WORDS_MAX = 100
 Figures = Mapping[BenchRun, Mapping[str, float] | str]
 """What each bench told, or why it told nothing."""
 
@@ -38,24 +41,36 @@ def measured(run: BenchRun, quick: bool) -> dict[str, float] | str:
         return "no bench"
     with tempfile.TemporaryDirectory(prefix="zen-bench-") as directory:
         file = Path(directory) / "figures"
-        try:
-            done = subprocess.run(
+        with (Path(directory) / "errors").open("w+") as errors:
+            bench = subprocess.Popen(
                 [sys.executable, *run.command(quick)],
                 cwd=ROOT,
                 env={**os.environ, VARIABLE: str(file)},
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                check=False,
-                timeout=QUICK_S if quick else LONG_S,
+                stderr=errors,
             )
-        except subprocess.TimeoutExpired as late:
-            return f"not within {late.timeout:g} s"
+            most_s = QUICK_S if quick else LONG_S
+            try:
+                code = bench.wait(most_s)
+            except subprocess.TimeoutExpired:
+                _end(bench)
+                return f"not within {most_s:g} s"
+            errors.seek(0)
+            last = errors.read().strip().rpartition("\n")[2]
         found = told(file)
     if found:
         return found
-    last = done.stderr.strip().rpartition("\n")[2]
-    return f"told nothing (exit code {done.returncode}) {last}".strip()
+    return f"told nothing (exit code {code}) {last[:WORDS_MAX]}".strip()
+
+
+def _end(bench: subprocess.Popen[bytes]) -> None:
+    """As Ctrl-C does: it stops what it has started."""
+    bench.send_signal(signal.SIGINT)
+    try:
+        bench.wait(END_S)
+    except subprocess.TimeoutExpired:
+        bench.kill()
+        bench.wait()
 
 
 def value_of(row: BenchRow, figures: Figures) -> float | str:
