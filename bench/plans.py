@@ -163,7 +163,7 @@ async def large_tables(store: PostgresStore, rows_min: int) -> LargeTables:
     tables = """
     SELECT relname FROM pg_class WHERE relkind = 'r' AND relname = ANY(%s) AND reltuples >= %s
     """
-    # Of the partial ones those that may have a row for every job: lists, what moved, the queue. A
+    # Also partial indexes that may have a row for every job: lists, what moved, the queue. A
     # short queue may well be read whole.
     parts = r"^\(rank = 0|^\(moved IS" + ("|QUEUED" if rows_min > 0 else "")
     indexes = """

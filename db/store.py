@@ -104,7 +104,11 @@ SELECT count(*) FROM (
         AND cluster = %s AND tier = %s AND tenant_id = %s LIMIT %s
 ) AS waiting
 """
-_PUBLISHED = "UPDATE outbox SET published_at = now() WHERE outbox_id = ANY(%s::bigint[])"
+# What it said is on the bus now: of the row stays when it went where.
+_PUBLISHED = """
+UPDATE outbox SET published_at = now(), body = '', attributes = '{}'
+WHERE outbox_id = ANY(%s::bigint[])
+"""
 
 
 @dataclass(frozen=True, slots=True)

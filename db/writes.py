@@ -23,6 +23,7 @@ from db.locks import OUTBOX_LOCK
 from db.rows import JOB_BIRTH, JOB_STATE, VM, BulkColumn, Shape, to_json
 from db.shared_specs import own_document, write_specs
 from db.small_writes import write_plain
+from db.spec_documents import spec_document
 from db.tenants import ENSURE, REVIVE, write_tenants
 from db.waits import write_waits
 
@@ -48,7 +49,7 @@ class JobWrite:
     @property
     def document(self) -> str:
         spec = self.job.spec
-        return to_json(spec) if self.shared is None else own_document(spec, self.shared)
+        return spec_document(spec) if self.shared is None else own_document(spec, self.shared)
 
 
 def _of_job(field: BulkColumn[Job]) -> BulkColumn[JobWrite]:
