@@ -8,9 +8,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from core.groups import AFTER_MAX, AFTER_WORDS, ARRAY_WORDS, parse_after, parse_array
+from core.groups import (
+    AFTER_MAX,
+    AFTER_PATTERN,
+    AFTER_WORDS,
+    ARRAY_PATTERN,
+    ARRAY_WORDS,
+    parse_after,
+    parse_array,
+)
 from core.names import JOB_ID
-from core.secret_references import check_secrets
+from core.secret_references import (
+    REFERENCE_PATTERN,
+    SECRETS_MAX,
+    VARIABLE,
+    check_secrets,
+)
 
 REPLICAS_MAX = 1000
 AMOUNT_MAX = 1e9
@@ -27,6 +40,12 @@ _IMAGE = re.compile(
     r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?\Z"
 )
 _IMAGE_CHARS_MAX = 512
+_PRINTABLE = (
+    r"[^\x00-\x1f\x7f-\xa0\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\uffff"
+    r"\ud800-\udfff]"
+)
+"""Python's isprintable cannot be said in OpenAPI."""
+_NO_NUL: Mapping[str, object] = {"type": "string", "pattern": r"^[^\x00]*$"}
 
 Check = Callable[[object], str | None]
 """Returns what was expected, or None if the value is right."""
@@ -60,14 +79,14 @@ def published(pattern: re.Pattern[str]) -> str:
     return f"^(?:{pattern.pattern.removesuffix(chr(92) + 'Z')})$"
 
 
+def printable(chars_max: int, chars_min: int = 0) -> re.Pattern[str]:
+    """Texts of one line: without control characters, and without marks that change the order or
+    the looks of others."""
+    return re.compile(rf"{_PRINTABLE}{{{chars_min},{chars_max}}}\Z")
+
+
 def short_text(chars_max: int) -> Kind:
-    expected = f"at most {chars_max} printable characters"
-
-    def check(value: object) -> str | None:
-        right = isinstance(value, str) and len(value) <= chars_max and value.isprintable()
-        return None if right else expected
-
-    return Kind(check, {"type": "string", "maxLength": chars_max}, _as_is)
+    return text(printable(chars_max), f"at most {chars_max} printable characters")
 
 
 def whole(low: int, high: int) -> Kind:
@@ -77,7 +96,7 @@ def whole(low: int, high: int) -> Kind:
         right = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
         return None if right else expected
 
-    return Kind(check, {"type": "integer"}, int)
+    return Kind(check, {"type": "integer", "minimum": low, "maximum": high}, int)
 
 
 def named(known: Kind, names: Mapping[str, int]) -> Kind:
@@ -102,7 +121,7 @@ def number(low: float, high: float, unit: str, *, times: int | None = None) -> K
         return None if right and low <= value <= high else expected  # type: ignore[operator]
 
     read = float if times is None else lambda value: value * times
-    return Kind(check, {"type": "number"}, read)
+    return Kind(check, {"type": "number", "minimum": low, "maximum": high}, read)
 
 
 def quantity(*, above_zero: bool = False) -> Kind:
@@ -115,9 +134,8 @@ def quantity(*, above_zero: bool = False) -> Kind:
         enough = value > 0 if above_zero else value >= 0
         return None if enough and value <= AMOUNT_MAX else expected
 
-    return Kind(
-        check, {"type": "number", "exclusiveMinimum" if above_zero else "minimum": 0}, _as_is
-    )
+    least = {"exclusiveMinimum" if above_zero else "minimum": 0}
+    return Kind(check, {"type": "number", **least, "maximum": AMOUNT_MAX}, _as_is)
 
 
 def one_of(*known: str) -> Kind:
@@ -139,7 +157,21 @@ def pairs(names: re.Pattern[str], most: int, what: str) -> Kind:
         )
         return None if right else expected
 
-    return Kind(check, {"type": "object", "additionalProperties": {"type": "string"}}, dict)
+    return Kind(check, _object_of(names, most, _NO_NUL), dict)
+
+
+def _object_of(
+    names: re.Pattern[str], most: int | None, values: Mapping[str, object] | None = None
+) -> dict[str, object]:
+    found: dict[str, object] = {"type": "object", "propertyNames": {"pattern": published(names)}}
+    if most is not None:
+        found["maxProperties"] = most
+    return found if values is None else {**found, "additionalProperties": values}
+
+
+def _list_of(pattern: str, most: int | None = None) -> dict[str, object]:
+    found: dict[str, object] = {"type": "array", "items": {"type": "string", "pattern": pattern}}
+    return found if most is None else {**found, "maxItems": most, "uniqueItems": True}
 
 
 def sizes(replicas: object) -> tuple[int, int] | None:
@@ -247,7 +279,6 @@ def _with(schema: Mapping[str, object], examples: tuple[object, ...]) -> dict[st
     return {**schema, "examples": list(examples)} if examples else dict(schema)
 
 
-_WORDS: Mapping[str, object] = {"type": "array", "items": {"type": "string"}}
 _REPLICAS: Mapping[str, object] = {
     "oneOf": [
         {"type": "integer", "minimum": 1, "maximum": REPLICAS_MAX},
@@ -256,8 +287,13 @@ _REPLICAS: Mapping[str, object] = {
             "additionalProperties": False,
             "required": ["max"],
             "properties": {
-                "min": {"type": "integer", "minimum": 1, "default": 1},
-                "max": {"type": "integer", "maximum": REPLICAS_MAX},
+                "min": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": REPLICAS_MAX,
+                    "default": 1,
+                },
+                "max": {"type": "integer", "minimum": 1, "maximum": REPLICAS_MAX},
             },
         },
     ],
@@ -266,18 +302,21 @@ _REPLICAS: Mapping[str, object] = {
 
 FLAG = Kind(_check_flag, {"type": "boolean"}, bool)
 ID = text(JOB_ID, ID_WORDS)
-ARGV = Kind(_check_argv, _WORDS, tuple)
-SCRIPT = Kind(_check_script, {"type": "string"}, _as_is)
-REGIONS = Kind(_check_regions, _WORDS, tuple)
+ARGV = Kind(_check_argv, {"type": "array", "items": _NO_NUL}, tuple)
+SCRIPT = Kind(_check_script, _NO_NUL, _as_is)
+REGIONS = Kind(_check_regions, _list_of(published(_SLUG)), tuple)
 CLUSTER = text(_SLUG, "a cluster, e.g. 2xa100-40gb")
 GPU_TYPE = Kind(
     text(_ANY_CASE_SLUG, "a GPU type, e.g. a100-40gb").check,
-    _with({"type": "string"}, ("a100-40gb", "l4")),
+    _with({"type": "string", "pattern": published(_ANY_CASE_SLUG)}, ("a100-40gb", "l4")),
     str.lower,
 )
 GPU_TYPES = Kind(
     _check_gpu_types,
-    _with(_WORDS, (["h100-80gb", "a100-80gb"],)),
+    _with(
+        _list_of(published(_ANY_CASE_SLUG), GPU_TYPES_MAX),
+        (["h100-80gb", "a100-80gb"],),
+    ),
     lambda words: tuple(word.lower() for word in words),
 )
 MOMENT = Kind(
@@ -287,28 +326,39 @@ MOMENT = Kind(
 )
 ARRAY = Kind(
     _check_array,
-    _with({"type": "string"}, ("1-1000", "1,5,9", "0-90:10")),
+    _with({"type": "string", "pattern": ARRAY_PATTERN}, ("1-1000", "1,5,9", "0-90:10")),
     lambda words: words.replace(" ", ""),
 )
 AFTER = Kind(
     _check_after,
-    _with(_WORDS, (["prepare:ok"],)),
+    _with(_list_of(AFTER_PATTERN, AFTER_MAX), (["prepare:ok"],)),
     lambda words: tuple(str(parse_after(word)) for word in words),
 )
 REPLICAS = Kind(_check_replicas, _REPLICAS, lambda value: (sizes(value) or (1, 1))[1])
 IMAGE = Kind(
     _check_image,
-    _with({"type": "string"}, ("python:3.12", "registry.example/team/train:v3")),
+    _with(
+        {
+            "anyOf": [
+                {
+                    "type": "string",
+                    "maxLength": _IMAGE_CHARS_MAX,
+                    "pattern": published(_IMAGE),
+                },
+                {"const": ""},
+            ]
+        },
+        ("python:3.12", "registry.example/team/train:v3"),
+    ),
     lambda value: value or None,
 )
 SECRETS = Kind(
     check_secrets,
-    {
-        "type": "object",
-        "additionalProperties": {"type": "string"},
-        "examples": [{"HF_TOKEN": "zen://HF_TOKEN"}],
-    },
+    _with(
+        _object_of(VARIABLE, SECRETS_MAX, {"type": "string", "pattern": REFERENCE_PATTERN}),
+        ({"HF_TOKEN": "zen://HF_TOKEN"},),
+    ),
     dict,
     private=True,
 )
-ARGUMENTS = Kind(_check_arguments, {"type": "object"}, dict)
+ARGUMENTS = Kind(_check_arguments, _object_of(_ARGUMENT, None), dict)

@@ -16,6 +16,11 @@ AFTER_MAX = 32
 INDEX_MAX = 999_999
 _PART = re.compile(r"(\d{1,6})(?:-(\d{1,6})(?::(\d{1,6}))?)?\Z", re.ASCII)
 _AFTER = re.compile(r"([^:]*)(?::(ok|any))?\Z")
+_INDEX = "(?:[0-9] *){1,6}"
+_INDEXES = f"{_INDEX}(?:- *{_INDEX}(?:: *{_INDEX})?)?"
+ARRAY_PATTERN = f"^ *{_INDEXES}(?:, *{_INDEXES})*$"
+"""Its form, as OpenAPI says it: blanks do not count."""
+AFTER_PATTERN = f"^{JOB_ID.pattern[:-2]}(?::(?:ok|any))?$"
 ARRAY_WORDS = (
     f'at most {ARRAY_MAX} indexes from 0 to {INDEX_MAX}, each once: "1-1000", "1,5,9" or "0-90:10"'
 )

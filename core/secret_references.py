@@ -21,7 +21,12 @@ _MANAGED = re.compile(
     rf"sm://(?P<project>{_PROJECT})/(?P<name>[A-Za-z0-9_-]{{1,255}})"
     r"(?:/versions/(?P<version>latest|[1-9][0-9]{0,9}))?\Z"
 )
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+REFERENCE_PATTERN = (
+    rf"^(?:{_STORED}[A-Za-z0-9_-]{{1,128}}|sm://{_PROJECT}/[A-Za-z0-9_-]{{1,255}}"
+    r"(?:/versions/(?:latest|[1-9][0-9]{0,9}))?)$"
+)
+"""As OpenAPI says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ def check_secrets(value: object) -> str | None:
     right = (
         isinstance(value, Mapping)
         and len(value) <= SECRETS_MAX
-        and all(isinstance(name, str) and _VARIABLE.match(name) for name in value)
+        and all(isinstance(name, str) and VARIABLE.match(name) for name in value)
         and all(isinstance(text, str) and parse_reference(text) for text in value.values())
     )
     if right:

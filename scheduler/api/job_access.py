@@ -10,10 +10,10 @@ from core.errors import Ambiguous, NotFound
 from core.reads import JobFilter, JobRow
 from scheduler.api.caller import TenantReads
 from scheduler.api.http.endpoint import route
-from scheduler.api.http.params import Param, Query, read_job_id
+from scheduler.api.http.params import Query, id_param, read_job_id
 
-USER = Param("user_id", "text", "Whose job; needed only if several users have that job id.")
-TENANT = Param("tenant_id", "text", "Which tenant asks: jobs of others are not there for it.")
+USER = id_param("user_id", "Whose job; needed only if several users have that job id.")
+TENANT = id_param("tenant_id", "Which tenant asks: jobs of others are not there for it.")
 job_route = partial(route, params=(USER, TENANT), errors=(404, 409))
 """A route about one job."""
 

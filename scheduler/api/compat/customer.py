@@ -21,7 +21,7 @@ from core.reads import JobFilter, Milestones
 from core.submission import shown
 from scheduler.api.caller import caller_of
 from scheduler.api.http.endpoint import Body, Routes, read_json, route
-from scheduler.api.http.params import Param, Query, checked_id, read_job_id
+from scheduler.api.http.params import Query, checked_id, id_param, read_job_id
 from scheduler.api.job_meta import told
 from scheduler.api.manifests import StoredArtifacts
 from scheduler.api.stop_requests import stop_of
@@ -199,13 +199,12 @@ class CustomerRoutes(Routes):
         "POST /jobs/{job_id}/stop",
         Right.JOBS_OWN,
         "It will be stopped.",
-        params=(Param("user_id", "text", "Whose, if several users have a live one."),),
+        params=(id_param("user_id", "Whose, if several users have a live one."),),
         errors=(404, 409),
     )
     async def stop(self, request: Request, query: Query) -> StoppingOut:
         """Stop a job (v1)."""
-        user_id = query.text("user_id")
-        return await self._stop(request, checked_id(user_id, "user_id") if user_id else None)
+        return await self._stop(request, query.text("user_id"))
 
     async def _stop(self, request: Request, user_id: str | None) -> StoppingOut:
         """Only a live job can be stopped, and it must be clear which one is meant: ended ones of

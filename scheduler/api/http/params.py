@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -9,12 +10,13 @@ from typing import Literal
 from starlette.requests import Request
 
 from core.errors import BadInput, Fault
-from core.field_kinds import ID_WORDS
+from core.field_kinds import ID_WORDS, printable, published
 from core.job_fields import JobField, types
 from core.names import JOB_ID
 from core.submission import shown, unknown
 
 TEXT_CHARS_MAX = 512
+_ONE_LINE = printable(TEXT_CHARS_MAX)
 _TRUE = frozenset({"true", "1", "yes"})
 _FALSE = frozenset({"false", "0", "no"})
 
@@ -34,6 +36,9 @@ class Param:
     repeat: bool = False
     blank: bool = False
     """An empty value counts as not given."""
+    form: re.Pattern[str] = _ONE_LINE
+    """Of a text, and in words."""
+    expected: str = f"at most {TEXT_CHARS_MAX} printable characters"
 
     def schema(self) -> dict[str, object]:
         """For OpenAPI."""
@@ -42,12 +47,17 @@ class Param:
         if self.words:
             one["enum"] = list(self.words)
         elif self.kind == "text":
-            one |= {"minLength": 0 if self.blank else 1, "maxLength": TEXT_CHARS_MAX}
+            one |= {"minLength": 0 if self.blank else 1, "pattern": published(self.form)}
         if self.kind in ("whole", "number"):
             one |= {"minimum": self.low, "maximum": self.high}
         if self.default is not None:
             one["default"] = self.default
         return {"type": "array", "items": one} if self.repeat else one
+
+
+def id_param(name: str, doc: str) -> Param:
+    """The id of a job, a group, a user or a tenant."""
+    return Param(name, "text", doc, form=JOB_ID, expected=ID_WORDS)
 
 
 def filter_param(known: JobField) -> Param:
@@ -167,9 +177,7 @@ def _parse_text(param: Param, raw: str) -> tuple[object, str | None]:
             if word.lower() == raw.lower():
                 return word, None
         return None, f"one of: {', '.join(param.words)}"
-    if len(raw) > TEXT_CHARS_MAX or not raw.isprintable():
-        return None, f"at most {TEXT_CHARS_MAX} printable characters"
-    return raw, None
+    return (raw, None) if param.form.match(raw) else (None, param.expected)
 
 
 def _parse_whole(param: Param, raw: str) -> tuple[object, str | None]:

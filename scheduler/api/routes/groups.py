@@ -12,12 +12,12 @@ from core.access import Right
 from core.job import JobStatus
 from scheduler.api.caller import ApiCaller
 from scheduler.api.http.endpoint import ResponseDoc, Routes, read_object, reply, route
-from scheduler.api.http.params import Param, Query, read_job_id
+from scheduler.api.http.params import Query, id_param, read_job_id
 from scheduler.api.job_access import TENANT
 from scheduler.api.stop_requests import FIELDS, STOP_BODY, stop_of
 from scheduler.operations.stop import stop_group
 
-USER = Param("user_id", "text", "Whose group; needed only if several users have one of that name.")
+USER = id_param("user_id", "Whose group; needed only if several users have one of that name.")
 NOTHING_TO_STOP = "nothing to stop: its jobs have ended, or are being stopped already"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -50,12 +51,20 @@ PAGE_SIZE = Param("page_size", "whole", "Rows per page.", 50, 1, 500)
 PAGE_TOKEN = Param("page_token", "text", "`next_page_token` of the page before.", blank=True)
 OFFSET_MAX = 100_000
 """Rows that are passed over are read all the same: tokens are for those who go further."""
+_LABEL = re.compile(r"[^=\x00-\x1f\x7f-\x9f]{1,256}=[^\x00-\x1f\x7f-\x9f]{0,256}\Z")
 LIST_PARAMS = (
     *(filter_param(known) for known in FILTERS),
     Param("state", "text", "Only in these states.", words=tuple(JobState), repeat=True),
     Param("status", "text", "Only in these statuses.", words=tuple(JobStatus), repeat=True),
     Param("cluster", "text", "Only of this cluster."),
-    Param("label", "text", "`key=value`: only with all of these labels.", repeat=True),
+    Param(
+        "label",
+        "text",
+        "`key=value`: only with all of these labels.",
+        repeat=True,
+        form=_LABEL,
+        expected="key=value, e.g. label=team=vision",
+    ),
     PAGE_SIZE,
     PAGE_TOKEN,
     Param("limit", "whole", "Another word for `page_size`.", None, 1, 500),
@@ -272,13 +281,6 @@ def _statuses(states: tuple[str, ...], statuses: tuple[str, ...]) -> tuple[JobSt
 
 
 def _labels(pairs: tuple[str, ...]) -> dict[str, str]:
-    faults = [
-        Fault("label", shown(pair), "key=value, e.g. label=team=vision")
-        for pair in pairs
-        if not pair.partition("=")[0] or "=" not in pair
-    ]
-    if faults:
-        raise BadInput(faults)
     found: dict[str, str] = {}
     for pair in pairs:
         key, _, value = pair.partition("=")
