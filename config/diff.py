@@ -43,9 +43,9 @@ def _names(
     for name in dict.fromkeys([*before, *after]):
         path = f"{at}.{name}"
         if name not in before:
-            yield f"+ {path}{_summary(at, after[name])}"
+            yield f"+ {path}{_summary(at, after[name]) or _said(inner, after[name])}"
         elif name not in after:
-            yield f"- {path}"
+            yield f"- {path}{_said(inner, before[name])}"
         elif isinstance(inner, Section):
             yield from _section(inner, before[name], after[name], path)
         else:
@@ -58,6 +58,11 @@ def _summary(at: str, given: Any) -> str:
         return ""
     regions = ", ".join(given.get("regions", {}))
     return f" ({given.get('machine_type')}, at most {given.get('vm_max')} VMs in {regions})"
+
+
+def _said(inner: Section | Key, value: object) -> str:
+    """What a name that came or went says, if it is one value: which roles a group has, for one."""
+    return f": {_shown(value)}" if isinstance(inner, Key) and not inner.secret else ""
 
 
 def _key(key: Key, before: object, after: object, path: str) -> Iterator[str]:
@@ -77,5 +82,7 @@ def _shown(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.10g}"
     if isinstance(value, list):
-        return f"[{', '.join(str(item) for item in value)}]"
+        return f"[{', '.join(_shown(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_shown(one)}" for name, one in value.items())
     return str(value)

@@ -210,3 +210,13 @@ def test_no_value_of_any_key_is_a_crash(key: str) -> None:
             READER.document(copy)
         except ConfigError as error:
             assert all(fault.expected for fault in error.faults)
+
+
+def test_grants_are_named_when_they_come_change_and_go() -> None:
+    """The audit log has these lines: who got which role must stand there."""
+    none: dict[str, object] = {"access": {"groups": {}}}
+    roles = [{"access": {"groups": {"ml": [{"tenant": "red", "role": role}]}}} for role in "ab"]
+    assert differences(none, roles[0]) == ("+ access.groups.ml: [tenant red, role a]",)
+    assert differences(roles[0], none) == ("- access.groups.ml: [tenant red, role a]",)
+    changed = "access.groups.ml: [tenant red, role a] → [tenant red, role b]"
+    assert differences(roles[0], roles[1]) == (changed,)
