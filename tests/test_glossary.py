@@ -4,7 +4,8 @@ import io
 import re
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -179,15 +180,18 @@ PROSE_OPEN: dict[str, set[str]] = {}
 """Rooms whose sentences still have old words, with the keys: a list that only gets shorter."""
 
 
-def sentences(path: Path) -> Iterator[str]:
+@cache
+def sentences(path: Path) -> Sequence[str]:
     """Comments and texts of a module; the lines of a page."""
     source = path.read_text()
     if path.suffix != ".py":
-        yield from source.splitlines()
-        return
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type in (tokenize.COMMENT, tokenize.STRING):
-            yield from token.string.splitlines()
+        return source.splitlines()
+    return [
+        line
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type in (tokenize.COMMENT, tokenize.STRING)
+        for line in token.string.splitlines()
+    ]
 
 
 def pages_of(room: str) -> list[Path]:

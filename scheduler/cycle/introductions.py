@@ -1,7 +1,7 @@
 """Which introductions are looked at when more come than there is room for. Pure.
 
-Whoever may publish heartbeats can invent introductions of any VM, and only the check of a token
-tells them from the worker's own. So no VM takes another's room, and among those of one VM the
+A client that may publish heartbeats can invent introductions of any VM, and only the check of a
+token tells them from the worker's own. So no VM takes another's room, and among those of one VM the
 dice decide, not who came first: a forger has to send more than can be checked, again and again,
 and the worker says it again with each heartbeat.
 """

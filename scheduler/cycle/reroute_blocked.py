@@ -150,7 +150,7 @@ class _Others:
         return None
 
     def _in_preference(self, kind: tuple[object, ...], spec: JobSpec) -> dict[str, ClusterSpec]:
-        """Those that are not full. Empty: or nothing in the configuration serves it any more."""
+        """Clusters that are not full. Empty: or nothing in the configuration serves it any more."""
         if kind not in self._choices:
             try:
                 found = in_preference(spec, self._usable)

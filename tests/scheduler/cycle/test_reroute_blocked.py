@@ -149,7 +149,7 @@ KINDS: tuple[dict[str, object], ...] = (
 @pytest.mark.parametrize("seed", range(40))
 def test_nobody_is_overlooked_where_each_cluster_is_asked_once(seed: int) -> None:
     """Of many clusters, a job finds no place exactly if none has room for it: as many moved to each
-    as it has room for, and whoever stays would find nothing if it asked all of them again."""
+    as it has room for, and a job that stays would find nothing if it asked all of them again."""
     drawn = random.Random(seed)
     clusters = tuple(
         replace(

@@ -42,7 +42,7 @@ def test_few_full_clusters_are_all_looked_at_closely() -> None:
 
 
 def test_a_cluster_with_room_needs_no_turn() -> None:
-    """Whoever may start there is seen at once; jobs that are admitted and have no VM fill a room
+    """A job that may start there is seen at once; jobs that are admitted and have no VM fill a room
     as jobs with a VM do."""
     clusters = _many(100, vm_max=1)
     filled = [job(n, E.ADMITTED, cluster=name) for n, name in enumerate(clusters) if n < 90]
