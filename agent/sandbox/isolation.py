@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -131,18 +132,22 @@ def _programs() -> Iterator[Mount]:
     """What the job's own /tmp would hide of the machine's programs, to be read alone: the
     interpreter, the agent's own code (in a checkout: its examples too), the directories of PATH,
     and on a laptop the directory where its user started the stack."""
-    words = [sys.base_prefix, sys.prefix, str(CODE), os.environ.get(SHARED_DIRECTORY, "")]
-    words += os.environ.get("PATH", "").split(os.pathsep)
+    words = (sys.base_prefix, sys.prefix, str(CODE), os.environ.get(SHARED_DIRECTORY, ""))
     found: list[Path] = []
-    for word in words:
-        path = Path(word).resolve() if word else None
-        if path is None or path in TEMPORARY or not path.is_dir():
-            continue
-        if not any(map(path.is_relative_to, TEMPORARY)):
-            continue
-        if not any(path.is_relative_to(known) for known in found):
+    for path in _temporary((*words, *os.environ.get("PATH", "").split(os.pathsep))):
+        if path.is_dir() and not any(path.is_relative_to(known) for known in found):
             found.append(path)
             yield str(path), str(path), "read"
+
+
+@functools.lru_cache(maxsize=8)
+def _temporary(words: tuple[str, ...]) -> tuple[Path, ...]:
+    """Those of the directories that lie beneath a temporary one. Asked for each job: following the
+    links of all of them takes longer than the rest of its mounts."""
+    paths = [Path(word).resolve() for word in words if word]
+    return tuple(
+        path for path in paths if path not in TEMPORARY and any(map(path.is_relative_to, TEMPORARY))
+    )
 
 
 def find_isolation(
