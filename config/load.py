@@ -98,6 +98,8 @@ def settings_of(
         workers=WorkerSettings(**values["workers"]),
         retention=RetentionRules(**values["retention"]),
         database_url=values["database_url"],
+        api_database_url=values["api_database_url"],
+        database_roles=values["database_roles"],
         pubsub_host=values["pubsub_host"],
         cloud={key.path: values[key.path] for key in KEYS if key.cloud},
         store_url=values["store_url"],

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from config.database_keys import DATABASE_KEYS
 from config.diff import differences
 from config.document import Document, read_bytes
 from config.errors import ConfigError
@@ -27,7 +28,8 @@ from core.submission import shown
 from core.timers import AGENT_TIMERS
 
 PROCESS_KEYS: Final = (
-    *("database_url", "pubsub_host", "compute_url", "identity_certs_url", "log_level"),
+    *(key.path for key in DATABASE_KEYS),
+    *("pubsub_host", "compute_url", "identity_certs_url", "log_level"),
     *("secrets.key_file", "secrets.manager_url"),
     *("workers.key_file", "workers.service_account"),
     *(key.path for key in KEYS if key.path.startswith("api.")),
@@ -152,6 +154,8 @@ def merged(started: CandidateConfig, candidate: CandidateConfig) -> Settings:
         names=fixed.names,
         timers=timers,
         database_url=fixed.database_url,
+        api_database_url=fixed.api_database_url,
+        database_roles=fixed.database_roles,
         pubsub_host=fixed.pubsub_host,
         cloud=fixed.cloud,
         store_url=fixed.store_url,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from config.access_keys import ACCESS_KEYS, ACCESS_NAMES
+from config.database_keys import DATABASE_KEYS
 from config.keys import REQUIRED, WILD, Key
 from config.settings import ApiSettings, AuditSettings, SecretSettings, WorkerSettings
 from config.value_types import (
@@ -29,7 +30,6 @@ from config.value_types import (
     NODE,
     ORIGINS,
     PART,
-    POSTGRES,
     PREFIX,
     PRICE,
     PROJECT,
@@ -111,14 +111,7 @@ _GENERAL: Sequence[Key] = (
         Names().prefix,
         "Begins the name of every group, VM, template, topic and subscription.",
     ),
-    Key(
-        "database_url",
-        POSTGRES,
-        "postgresql://127.0.0.1:5432/zen",
-        "PostgreSQL, the one truth.",
-        secret=True,
-        alias="DATABASE_URL",
-    ),
+    *DATABASE_KEYS,
     Key(
         "pubsub_host",
         optional(HOST_PORT),

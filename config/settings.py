@@ -145,6 +145,10 @@ class Settings:
     log_level: str
     prices_as_of: str
     """The day the prices were read, for people who compare them with a bill."""
+    api_database_url: str | None = field(default=None, repr=False)
+    """The login that reads for callers; None: the same one."""
+    database_roles: bool = True
+    """Sessions that cannot become our database roles are not used."""
     tenants: Mapping[str, TenantBudget] = field(default_factory=dict)
     """What tenants may spend; one that is not named has no limit."""
     capacity: CapacityPolicy = field(default_factory=CapacityPolicy)

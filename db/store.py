@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from weakref import WeakSet
 
 import psycopg
 import structlog
@@ -62,6 +63,7 @@ IDLE_S = 4.0
 take the lease before the server ends its session. Ours are never idle for longer than a blink."""
 LEAD_WAIT_S = 1.0
 """For the leader's row: longer than any commit takes, short beside the lease."""
+_MEND_ROLE = "run zen db roles as one who may create roles, or set database_roles: false"
 _RACES_MAX = 5
 _RACED = f"{_RACES_MAX} times in a row somebody else submitted the same job first"
 LONG_S = 60.0
@@ -141,11 +143,15 @@ class PostgresStore:
         operation_s: float = 15.0,
         name: str = "zen",
         role: str = LEADER,
+        role_required: bool = False,
         server: Reachability | None = None,
     ) -> None:
         """`name` is how the database's own tables of activity show us; `role`: what our sessions
-        become, where the database has it (db/roles.py)."""
+        become (db/roles.py). `role_required`: a session that cannot become it is not used;
+        else the rights of its login count."""
         self._role, self._role_missing = role, False
+        self._role_required = role_required
+        self._lacking: WeakSet[Connection] = WeakSet()
         self._operation_s = operation_s
         self.specs = SharedSpecs()
         self._viewer = SnapshotReader(self.specs)
@@ -175,14 +181,23 @@ class PostgresStore:
         )
 
     async def _become_role(self, connection: Connection) -> None:
-        """A database without our roles is used with the rights of its login."""
+        """Row-level security and the limits of our rights hold for our roles alone."""
         try:
             await connection.execute(f"SET ROLE {self._role}")
         except (psycopg.errors.InvalidParameterValue, psycopg.errors.InsufficientPrivilege) as why:
+            self._lacking.add(connection)
             if not self._role_missing:
                 self._role_missing = True
-                how = "zen db upgrade, as an owner who may create roles"
-                log.warning("database role missing", role=self._role, why=str(why), mend=how)
+                log.warning("database role missing", role=self._role, why=str(why), mend=_MEND_ROLE)
+        else:
+            self._lacking.discard(connection)
+
+    async def _check_role(self, connection: Connection) -> None:
+        """StoreDown: it has not become our role, also not now."""
+        if self._role_required and connection in self._lacking:
+            await self._become_role(connection)
+            if connection in self._lacking:
+                raise StoreDown(f"the database's login cannot become {self._role}: {_MEND_ROLE}")
 
     async def open(self) -> None:
         """Does not wait for the database: the first use tells whether it is there."""
@@ -224,6 +239,7 @@ class PostgresStore:
             wait_s = AWAY_WAIT_S if self.server.refused else POOL_WAIT_S
             async with self._pool.connection(timeout=wait_s) as connection:
                 self.server.refused, self._refused = False, self._refusals()
+                await self._check_role(connection)
                 yield connection
         except PoolTimeout:
             self.server.refused = self._refusals() > self._refused

@@ -30,9 +30,21 @@ class TenantPool:
     """Connections as the role that reads for callers. Each remembers for whom it read last: one
     that reads for the same tenants again needs to be told nothing."""
 
-    def __init__(self, url: str, name: str, server: Reachability | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        server: Reachability | None = None,
+        *,
+        role_required: bool = False,
+    ) -> None:
         self.store = PostgresStore(
-            url, name=f"{name}-api", pool_max=POOL_MAX, role=API, server=server
+            url,
+            name=f"{name}-api",
+            pool_max=POOL_MAX,
+            role=API,
+            role_required=role_required,
+            server=server,
         )
         self._told: WeakKeyDictionary[Connection, str] = WeakKeyDictionary()
 

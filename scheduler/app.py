@@ -14,6 +14,7 @@ from pathlib import Path
 import structlog
 
 from config.settings import Settings
+from core.access import Tenants
 from core.clock import SystemClock
 from core.errors import BadInput, Fault, StoreDown
 from core.ids import RandomIds
@@ -73,8 +74,14 @@ class Production:
         settings = start.candidate.settings
         clock, ids = SystemClock(), RandomIds()
         holder = f"{socket.gethostname()}-{os.getpid()}-{ids.token()[:6]}"
-        self._store = PostgresStore(settings.database_url, name=holder)
-        self._callers = TenantPool(settings.database_url, holder, self._store.server)
+        needed = settings.database_roles
+        self._store = PostgresStore(settings.database_url, name=holder, role_required=needed)
+        self._callers = TenantPool(
+            settings.api_database_url or settings.database_url,
+            holder,
+            self._store.server,
+            role_required=needed,
+        )
         self._bus = PubSubBus(settings.project, emulator_host=settings.pubsub_host)
         self._clouds = {pool: made(settings, clock) for pool, made in CLOUD_MAKERS.items()}
         audit_log = PostgresAuditLog(self._store)
@@ -206,6 +213,8 @@ class Production:
             await self._store.content_hash(
                 JobKey("", "", "")
             )  # the cheapest question that needs the schema
+            async with self._callers.connection(Tenants()):
+                pass  # callers are read for
         except StoreDown as error:
             return {"database": str(error)}
         return {"database": OK}

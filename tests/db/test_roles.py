@@ -4,7 +4,7 @@ that the service does not need."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 
 import psycopg
@@ -196,20 +196,58 @@ async def test_a_database_without_rights_for_us_says_so(
         await store.content_hash(JobKey("red", "0", "red-1"))
 
 
-async def test_a_login_without_the_roles_works_as_before(database_url: str) -> None:
-    """Its own rights count; it is told once how to get them."""
+@pytest.fixture
+def plain_login(database_url: str) -> Iterator[str]:
+    """The URL of a login that is no member of our roles."""
     with psycopg.connect(database_url) as connection:
         connection.execute("CREATE ROLE zen_plain LOGIN")
+    yield database_url.replace("zen@", "zen_plain@")
+    with psycopg.connect(database_url) as connection:
+        connection.execute("DROP OWNED BY zen_plain")
+        connection.execute("DROP ROLE zen_plain")
+
+
+async def test_a_session_that_cannot_become_its_role_is_not_used(
+    database_url: str, plain_login: str
+) -> None:
+    """Row-level security would hold nobody back. Once the login may, it is used at once."""
+    with psycopg.connect(database_url) as connection:
         connection.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO zen_plain")
-    plain = PostgresStore(database_url.replace("zen@", "zen_plain@"))
-    await plain.open()
+    strict = TenantPool(plain_login, "strict", role_required=True)
+    lenient = PostgresStore(plain_login)
+    await strict.store.open()
+    await lenient.open()
     try:
-        assert await plain.content_hash(JobKey("red", "0", "nothing")) is None
-    finally:
-        await plain.close()
+        assert await lenient.content_hash(JobKey("red", "0", "nothing")) is None
+        with pytest.raises(StoreDown, match="zen db roles"):
+            async with strict.connection(RED):
+                pass
         with psycopg.connect(database_url) as connection:
-            connection.execute("DROP OWNED BY zen_plain")
-            connection.execute("DROP ROLE zen_plain")
+            connection.execute(f"GRANT {API} TO zen_plain".encode())
+        async with strict.connection(RED) as bound:
+            assert await (await bound.execute("SELECT current_user")).fetchone() == (API,)
+    finally:
+        await strict.store.close()
+        await lenient.close()
+
+
+async def test_a_login_of_its_own_for_callers_has_nothing_to_go_back_to(
+    database_url: str, plain_login: str
+) -> None:
+    """What is injected into a query of theirs finds no rights beyond the role's."""
+    with psycopg.connect(database_url) as connection:
+        connection.execute("ALTER ROLE zen_plain NOINHERIT")
+        connection.execute(f"GRANT {API} TO zen_plain".encode())
+    pool = TenantPool(plain_login, "own", role_required=True)
+    await pool.store.open()
+    try:
+        async with pool.connection(RED) as bound:
+            await bound.execute("SELECT * FROM jobs")
+            for escape in ("RESET ROLE", f"SET ROLE {LEADER}", "SET SESSION AUTHORIZATION zen"):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    await bound.execute(f"{escape}; SELECT * FROM jobs".encode())
+    finally:
+        await pool.store.close()
 
 
 def test_words() -> None:
