@@ -138,7 +138,6 @@ class PostgresStore:
         self,
         url: str,
         *,
-        pool_min: int = 1,
         pool_max: int = 8,
         operation_s: float = 15.0,
         name: str = "zen",
@@ -162,7 +161,7 @@ class PostgresStore:
         self._refused = 0
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             url,
-            min_size=pool_min,
+            min_size=1,
             max_size=pool_max,
             timeout=POOL_WAIT_S,
             # A short span: after an outage the next caller tries at once instead of waiting
