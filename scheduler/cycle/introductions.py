@@ -1,9 +1,9 @@
 """Which introductions are looked at when more come than there is room for. Pure.
 
-A client that may publish heartbeats can invent introductions of any VM, and only the check of a
-token tells them from the worker's own. So no VM takes another's room, and among those of one VM the
-dice decide, not who came first: a forger has to send more than can be checked, again and again,
-and the worker says it again with each heartbeat.
+A VM that may publish heartbeats can invent introductions of any VM, and only the check of a token
+tells them from the worker's own. So no VM takes another's room, and for one VM the dice decide, not
+which one came first: a forger has to send more than can be checked, again and again, and the
+worker says it again with each heartbeat.
 """
 
 from __future__ import annotations

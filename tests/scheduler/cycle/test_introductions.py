@@ -44,7 +44,7 @@ def test_dice_decide_who_of_one_vm_waits() -> None:
     assert 60 < chosen[f"a-{2 * WAITING_EACH - 1}"] < 140
 
 
-def test_those_who_wait_already_count() -> None:
+def test_the_ones_that_wait_already_count() -> None:
     """A VM has WAITING_EACH in all."""
     asking = [asks("a", number) for number in range(10)]
     waiting = {"uid-a": WAITING_EACH - 3}
