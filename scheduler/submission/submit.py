@@ -181,7 +181,9 @@ class Submissions:
         """BadInput with every fault; Conflict when the id is taken by other content;
         PriceNotConfirmed when it costs more than is bought without asking."""
         native, in_words = self._native(data)
-        options = replace(options, confirmed_usd_per_hour=confirmed_usd_per_hour, by=by)
+        options = SubmissionOptions(
+            options.uuid_ids, options.waits_for_size, confirmed_usd_per_hour, by
+        )
         try:
             return await self._submit(native, idempotency_key, options)
         except QuotaExceeded:

@@ -22,6 +22,7 @@ from core.tenants import (
     DEFAULT_TENANT,
     Consent,
     Holding,
+    Quota,
     QuotaShortage,
     Tenant,
     TenantRow,
@@ -34,6 +35,7 @@ from scheduler.submission.quotes import Quote, usd
 
 FRESH_S = 1.0
 CENT = 0.01
+NO_QUOTA = Quota()
 AHEAD_MOST = 10_000
 """Jobs that wait before a new one are counted no further."""
 COUNTS_MAX = 10_000
@@ -183,6 +185,8 @@ class TenantAccess:
         if spec.priority > tenant.priority_max:
             expected = f"at most {tenant.priority_max}, the cap of tenant {tenant.tenant_id}"
             raise BadInput([Fault("priority", str(spec.priority), expected)])
+        if tenant.quota == NO_QUOTA:
+            return
         short = never_fits(tenant, spec, machines_of([cluster]).get(cluster.name))
         if short is not None:
             raise await self._refusal(short, cluster)

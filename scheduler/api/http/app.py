@@ -23,8 +23,9 @@ from scheduler.api.compat.customer import CustomerRoutes
 from scheduler.api.compat.definition import DefinitionRoutes
 from scheduler.api.compat.status import CustomerStatusRoutes
 from scheduler.api.http.browser_checks import Front
+from scheduler.api.http.direct_routes import DirectRoutes
 from scheduler.api.http.docs_page import render as render_page
-from scheduler.api.http.endpoint import Endpoint, reply, routes
+from scheduler.api.http.endpoint import Endpoint, direct_paths, reply, routes
 from scheduler.api.http.gate import Gate
 from scheduler.api.http.middleware import Edge
 from scheduler.api.http.openapi import document
@@ -75,12 +76,14 @@ def create_app(services: Services) -> FastAPI:
     # FastAPI's own pages load their scripts from elsewhere: blank on a laptop without network.
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     gate = Gate(services.access.authenticator, services.api, services.clock)
-    app.router.routes[:0] = routes(table, gate)
+    served = routes(table, gate)
+    app.router.routes[:0] = served
     app.openapi = _cached(table, services.version)  # type: ignore[method-assign]
     app.router.routes += _documentation(app, gate)
     app.add_exception_handler(ZenError, _on_zen_error)
     app.add_exception_handler(Unauthenticated, partial(_on_nobody, services))
     app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_middleware(DirectRoutes, paths=direct_paths(served))
     app.add_middleware(Edge, ids=services.ids, api=services.api, clock=services.clock)
     if services.api.cors_origins:
         app.add_middleware(

@@ -16,6 +16,7 @@ from core.access import Right
 from core.errors import BadInput, Fault
 from core.submission import shown, unknown
 from scheduler.api.caller import caller_of
+from scheduler.api.http.direct_routes import Dispatch
 from scheduler.api.http.gate import Gate
 from scheduler.api.http.params import Param, Query, no_query, read_query
 from scheduler.api.http.problems import JSON, BadJson, WrongMediaType
@@ -174,9 +175,17 @@ def routes(endpoints: Sequence[Endpoint], gate: Gate) -> list[Route]:
     ]
 
 
-def _dispatcher(
-    methods: Mapping[str, Endpoint], gate: Gate
-) -> Callable[[Request], Awaitable[Response]]:
+def direct_paths(served: Sequence[Route]) -> dict[tuple[str, str], Dispatch]:
+    """Method and path → what answers there, of the paths without parameters."""
+    return {
+        (method, route.path): route.endpoint
+        for route in served
+        for method in route.methods or ()
+        if "{" not in route.path and method != "HEAD"
+    }
+
+
+def _dispatcher(methods: Mapping[str, Endpoint], gate: Gate) -> Dispatch:
     defaults = {method: no_query(endpoint.params) for method, endpoint in methods.items()}
 
     async def dispatch(request: Request) -> Response:
