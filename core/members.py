@@ -9,10 +9,11 @@ never changes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from core.groups import parse_array
 from core.job_fields import JobSpec
+from core.records import Changer
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,9 @@ class SharedMember:
     member: Member
 
 
+_changed = Changer(JobSpec)
+
+
 def members_of(spec: JobSpec) -> Iterator[Member]:
     """All jobs of a submission: index by index, and the members of a gang one after the other."""
     indexes = (None,) if spec.array is None else parse_array(spec.array) or ()
@@ -49,9 +53,9 @@ def member_spec(spec: JobSpec, member: Member) -> JobSpec:
     no group, because people see the gang there once."""
     end = f".{member.rank}" if member.rank else ""
     if member.index is None:
-        return replace(spec, job_id=spec.job_id + end, group=None) if end else spec
+        return _changed(spec, job_id=spec.job_id + end, group=None) if end else spec
     words = {"ZEN_ARRAY_ID": spec.job_id, "ZEN_ARRAY_INDEX": str(member.index)}
-    return replace(
+    return _changed(
         spec,
         job_id=f"{spec.job_id}-{member.index}{end}",
         group=None if end else spec.job_id,

@@ -35,6 +35,7 @@ from db.cost import settle_costs, spent
 from db.forecasts import QueueReader, forecasts, runs
 from db.groups import ONE_JOB, find_group, members, one_job, open_jobs
 from db.locks import lock
+from db.long_writes import NotPlain, write_long
 from db.retention import prune
 from db.roles import LEADER
 from db.rows import JOB_SELECT, mapping_of
@@ -354,7 +355,13 @@ class PostgresStore:
 
     async def commit_long(self, parts: BatchParts) -> CommitRefusal | None:
         """One transaction: what a part does not find, an earlier one of its own may have written,
-        and the guards see it."""
+        and the guards see it. First as if nothing could refuse it, which needs no questions."""
+        try:
+            async with self.connection(LONG_S) as connection, connection.transaction():
+                await write_long(connection, iter(parts()))
+            return None
+        except (NotPlain, psycopg.IntegrityError, psycopg.DataError):
+            pass  # the guards say what is wrong with it
         for _ in range(_RACES_MAX):
             refusal: CommitRefusal | None = None
             try:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -63,10 +63,10 @@ _SPEC_ID: BulkColumn[JobWrite] = BulkColumn(
     "spec_id", "uuid", lambda w: w.shared and w.shared.spec_id
 )
 _JOB_MOVE: Shape[JobWrite] = Shape((*map(_of_job, JOB_STATE), _SEQ))
-_JOB_NEW: Shape[JobWrite] = Shape(
+JOB_NEW: Shape[JobWrite] = Shape(
     (*map(_of_job, (*JOB_STATE, *JOB_BIRTH)), _SPEC, _SPEC_ID, _SEQ, _HASH)
 )
-_EVENT: Shape[EventWrite] = Shape(
+EVENT: Shape[EventWrite] = Shape(
     (
         BulkColumn("uid", "uuid", lambda w: w.uid),
         BulkColumn("seq", "int", lambda w: w.seq),
@@ -157,7 +157,7 @@ _SEND: Shape[OutMessage] = Shape(
 
 # Sorted, so that two commits that bring the same keys cannot wait for each other in a circle.
 _INSERT_JOBS = f"""
-INSERT INTO jobs ({_JOB_NEW.names}) SELECT {_JOB_NEW.names} FROM {_JOB_NEW.rows}
+INSERT INTO jobs ({JOB_NEW.names}) SELECT {JOB_NEW.names} FROM {JOB_NEW.rows}
 ORDER BY tenant_id, user_id, job_id ON CONFLICT DO NOTHING
 """
 _UPDATE_JOBS = f"""
@@ -169,7 +169,7 @@ _UPDATE_SEQS = """
 UPDATE jobs AS j SET last_seq = x.last_seq
 FROM unnest(%s::uuid[], %s::int[]) AS x(uid, last_seq) WHERE j.uid = x.uid
 """
-_INSERT_EVENTS = f"INSERT INTO job_events ({_EVENT.names}) SELECT {_EVENT.names} FROM {_EVENT.rows}"
+_INSERT_EVENTS = f"INSERT INTO job_events ({EVENT.names}) SELECT {EVENT.names} FROM {EVENT.rows}"
 # The price is written down with the attempt: a later change of prices does not rewrite history.
 _INSERT_ATTEMPTS = f"""
 INSERT INTO attempts ({_OPENED.names}, usd_per_hour)
@@ -246,7 +246,7 @@ async def write(connection: Connection, writes: Writes, locked: Locked) -> None:
         await _bulk(connection, _UPDATE_HEARTBEATS, _HEARTBEAT, list(writes.heartbeats.values()))
         await _write_jobs(connection, writes, locked, last_seqs)
         await write_dependencies(connection, writes)
-        await _bulk(connection, _INSERT_EVENTS, _EVENT, events)
+        await _bulk(connection, _INSERT_EVENTS, EVENT, events)
         opened = [attempt for attempt in writes.attempts.values() if attempt.lease is not None]
         patched = [attempt for attempt in writes.attempts.values() if attempt.lease is None]
         await _bulk(connection, _UPDATE_ATTEMPTS, _PATCHED, patched)
@@ -273,13 +273,18 @@ async def _write_new_jobs(
         JobWrite(job, writes.hashes[uid], last_seqs[uid], writes.shared.get(uid))
         for uid, job in writes.new_jobs.items()
     ]
-    names = sorted({job.spec.tenant_id for job in writes.new_jobs.values()})
-    await connection.execute(ENSURE, (names,))
-    await connection.execute(REVIVE, (names,))
+    await ensure_tenants(connection, {job.spec.tenant_id for job in writes.new_jobs.values()})
     await write_specs(connection, writes.specs)
-    cursor = await connection.execute(_INSERT_JOBS, _JOB_NEW.arrays(rows))
+    cursor = await connection.execute(_INSERT_JOBS, JOB_NEW.arrays(rows))
     if cursor.rowcount != len(rows):
         raise Raced
+
+
+async def ensure_tenants(connection: Connection, tenant_ids: Collection[str]) -> None:
+    """Each is known from now on, and so is one that was deleted."""
+    names = sorted(tenant_ids)
+    await connection.execute(ENSURE, (names,))
+    await connection.execute(REVIVE, (names,))
 
 
 async def _write_jobs(

@@ -96,6 +96,18 @@ class Arrays:
         assert await stored(reads) == {new.job.spec.job_id: new.job for new in jobs}
         assert [row.seq for row in await reads.events(jobs[4].job.uid, 9, 0)] == [1]
 
+    async def test_gangs_of_a_long_batch_are_read_as_they_were_submitted(
+        self, store: Store, maker: Maker
+    ) -> None:
+        """Each with its rank, its place in the group, and the spare members parked."""
+        spec = JobSpec("bend", command=("true",), replicas=3, replicas_min=2, array="1-2")
+        jobs = jobs_of(maker, spec)
+        begun: AtomicBatch = (shared_by(jobs, spec), *jobs[:2])
+        assert await store.commit_long(lambda: (begun, tuple(jobs[2:]))) is None
+        for leader in (jobs[0], jobs[3]):
+            members = [new.job for new in jobs if new.job.gang_uid == leader.job.uid]
+            assert await store.members(leader.job.uid) == members
+
     async def test_a_long_batch_is_written_whole_or_not_at_all(
         self, store: Store, reads: Reads, maker: Maker
     ) -> None:
