@@ -35,6 +35,7 @@ from scheduler.api.http.sign_in_page import SIGN_IN_POLICY, signed_out_page
 from scheduler.api.http.way_back import asked_for, wants_page
 from scheduler.api.routes.access import AccessRoutes
 from scheduler.api.routes.artifacts import ArtifactRoutes
+from scheduler.api.routes.batches import BatchRoutes
 from scheduler.api.routes.capacity import CapacityRoutes
 from scheduler.api.routes.config import ConfigRoutes
 from scheduler.api.routes.cost import CostRoutes
@@ -55,7 +56,7 @@ _log = structlog.get_logger(__name__)
 NATIVE = (
     *(JobRoutes, GroupRoutes, LogRoutes, ArtifactRoutes, CapacityRoutes, SupplyRoutes, CostRoutes),
     *(TenantRoutes, ServiceRoutes, ConfigRoutes, DeadLetterRoutes, AccessRoutes, GrantRoutes),
-    *(SecretRoutes, SessionRoutes, SignInRoutes),
+    *(SecretRoutes, SessionRoutes, SignInRoutes, BatchRoutes),
 )
 _PAGE_HEADERS = {"Content-Security-Policy": PAGE_POLICY}
 # No Basic: the browser's own dialogue would cover the page.
