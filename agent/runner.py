@@ -24,8 +24,9 @@ from agent.sandbox.isolation import INSIDE_JOB, Isolation
 from agent.shims import ShimLink, Shims
 from agent.status_file import StatusTail
 from agent.store_tokens import store_for
+from agent.token_endpoint import TokenEndpoint, endpoint_for
 from core.errors import ZenError
-from core.job_tokens import Tokens
+from core.job_tokens import TokenKind, Tokens
 from core.messages import Size, StartJob
 from stores.artifacts import ArtifactPath, Manifest
 from stores.base import FileStore, LogPath
@@ -60,6 +61,8 @@ class _Kept:
     base: HeldDirectory | None = None
     """Its directory, held since before the job ran: what it puts there later is not followed."""
     tail: StatusTail | None = None
+    endpoint: TokenEndpoint | None = None
+    """Where it finds tokens of its tenant's account."""
 
 
 class JobRunner:
@@ -159,6 +162,8 @@ class JobRunner:
             kept.kind.ended(kept.order)
             if kept.base is not None:
                 kept.base.close()
+            if kept.endpoint is not None:
+                kept.endpoint.close()
         self._post(ended)
         await asyncio.to_thread(_remove, kept.places.base)
 
@@ -167,6 +172,13 @@ class JobRunner:
         if missing := order.spec.secrets.keys() - order.secret_values.keys():
             words = f"its start message has no values for {', '.join(sorted(missing))}"
             return StartFailed(order.lease_id, 126, words)
+        if order.spec.google_token:
+            if TokenKind.GOOGLE not in order.tokens:
+                words = "its start message has no token of its tenant's account"
+                return StartFailed(order.lease_id, 126, words)
+            uid = self._isolation.user_for(order)
+            kept.endpoint = await endpoint_for(order, uid, self._tokens)
+            order = kept.endpoint.told_to(order)
         if order.size is not None:
             write_size(order, order.size, kept.places)
         # The shim starts while its order is made.

@@ -82,6 +82,7 @@ def settings_of(
         raise ConfigError(document.faults)
     tenants = {name: dict(of) for name, of in values["tenants"].items() if name != _CREATE}
     projects = {name: tuple(of.pop("secret_projects")) for name, of in tenants.items()}
+    accounts = {name: of.pop("google_account") for name, of in tenants.items()}
     return Settings(
         project=values["project"],
         names=Names(values["prefix"]),
@@ -117,6 +118,7 @@ def settings_of(
         confirm_above_usd_per_hour=values["submit"]["confirm_above_usd_per_hour"],
         tenants={name: TenantBudget(**given) for name, given in tenants.items()},
         secret_projects=projects,
+        google_accounts={name: account for name, account in accounts.items() if account},
     )
 
 

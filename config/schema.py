@@ -12,6 +12,7 @@ from config.access_keys import ACCESS_KEYS, ACCESS_NAMES
 from config.database_keys import DATABASE_KEYS
 from config.keys import REQUIRED, WILD, Key
 from config.settings import ApiSettings, AuditSettings, SecretSettings, WorkerSettings
+from config.tenant_keys import TENANT_USE_KEYS
 from config.value_types import (
     BUDGET,
     CLUSTER_NAME,
@@ -33,7 +34,6 @@ from config.value_types import (
     PREFIX,
     PRICE,
     PROJECT,
-    PROJECTS,
     REGION_NAME,
     SECONDS,
     SERVICE_ACCOUNT,
@@ -356,13 +356,6 @@ _TENANT_KEYS: Sequence[Key] = (
         TenantBudget().warn_at,
         "An alert is raised when this part of a budget is spent.",
     ),
-    Key(
-        "tenants.*.secret_projects",
-        PROJECTS,
-        [],
-        "Google projects whose secrets (`sm://PROJECT/NAME`) its jobs may use. The scheduler reads "
-        "them with its own account, so name only projects that are the tenant's.",
-    ),
 )
 
 
@@ -458,6 +451,7 @@ KEYS: Final[tuple[Key, ...]] = (
     *_CATALOGUE,
     *_CLUSTER_KEYS,
     *_TENANT_KEYS,
+    *TENANT_USE_KEYS,
 )
 
 

@@ -170,6 +170,8 @@ class Settings:
     workers: WorkerSettings = field(default_factory=WorkerSettings)
     secret_projects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Tenant → the projects whose secrets its jobs may use; one that is not named may use none."""
+    google_accounts: Mapping[str, str] = field(default_factory=dict)
+    """Tenant → the service account that its jobs may be; one that is not named has none."""
     version: int = 0
     """Of the configuration in the database; 0: as the process was started."""
     _named: dict[str, ClusterSpec] = field(

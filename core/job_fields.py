@@ -140,6 +140,15 @@ class WorkerSpec:
         shown=True,
         line="secrets",
     )
+    google_token: bool = told(
+        False,
+        kinds.FLAG,
+        "The job may call Google as its tenant's service account (`tenants.*.google_account`): "
+        "Google's libraries in it find tokens where `GCE_METADATA_HOST` says.",
+        option=Option("--google-token", None, "It may call Google as its tenant's account."),
+        shown=True,
+        line="google token",
+    )
     command: tuple[str, ...] = told(
         (), kinds.ARGV, "The program and its arguments; no shell unless asked.", shown=True
     )

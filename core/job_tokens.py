@@ -12,6 +12,8 @@ class TokenKind(StrEnum):
 
     STORE = "store"
     """The agent stores logs and outputs of one attempt with it, and nothing else."""
+    GOOGLE = "google"
+    """The job itself calls Google with it, as its tenant's account."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,8 @@ class AccessToken:
     value: str = field(repr=False)
     ends_at: float
     """Seconds since 1970."""
+    account: str = ""
+    """The service account that the job is with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +80,11 @@ def due(
         and now - asked.get(lease, now - again_s) >= again_s
     ]
     return [lease for _, lease in sorted(found)]
+
+
+def account_fault(tenant_id: str) -> str:
+    """Why jobs of the tenant cannot call Google."""
+    return (
+        f"tenant {tenant_id} has no Google account for its jobs: an operator can name one with "
+        f"tenants.{tenant_id}.google_account in the configuration"
+    )

@@ -172,6 +172,9 @@ def _relations(data: Mapping[object, object]) -> list[Fault]:
         faults.append(Fault("command", shown(command), "a program first, not an empty word"))
     faults += _contradictions(data)
     faults += _two_programs(data)
+    if data.get("google_token") is True and data.get("image"):
+        expected = "false: containers have no token endpoint yet; run it as a process"
+        faults.append(Fault("google_token", "true", expected))
     if data.get("array") and data.get("group"):
         expected = "no group: the jobs of an array are the group of its job_id"
         faults.append(Fault("group", shown(data["group"]), expected))

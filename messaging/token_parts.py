@@ -33,7 +33,10 @@ def with_tokens(message: OutMessage, tokens: Tokens) -> OutMessage:
     """As its VM gets it: sealed before it is sent, as a start with secrets is."""
     body = wire.from_bytes(message.body, dict[str, object])
     attributes = {name: word for name, word in message.attributes.items() if name != TOKENS}
-    words = {str(k): {"value": one.value, "ends_at": one.ends_at} for k, one in tokens.items()}
+    words = {
+        str(kind): {"value": one.value, "ends_at": one.ends_at, "account": one.account}
+        for kind, one in tokens.items()
+    }
     data = wire.to_bytes("control", {**body, "tokens": words})
     return replace(message, body=data, attributes=attributes)
 
@@ -42,7 +45,7 @@ def tokens_from(words: Mapping[str, wire.WireToken]) -> Tokens:
     """Kinds that a newer scheduler knows are passed over."""
     known = frozenset(TokenKind)
     return {
-        TokenKind(kind): AccessToken(one.value, one.ends_at)
+        TokenKind(kind): AccessToken(one.value, one.ends_at, one.account)
         for kind, one in words.items()
         if kind in known
     }

@@ -118,6 +118,7 @@ class WireToken(Struct):
 
     value: str
     ends_at: float
+    account: str = ""
 
 
 class WireTokens(Struct):

@@ -144,7 +144,7 @@ class Production:
     def _tokens(self, settings: Settings) -> JobTokens:
         source = GoogleTokenMint(_pretend_cloud(settings))
         self._close_tokens = source.close
-        return JobTokens(source, settings.store_url)
+        return JobTokens(source, settings.store_url, lambda: self.replica.settings.google_accounts)
 
     def _access(self, audit_log: PostgresAuditLog, anchors: AuditAnchors | None) -> ApiAccess:
         keys, sessions = PostgresAccess(self._store), PostgresSessions(self._store)

@@ -1,6 +1,7 @@
 """Tokens of Google's for jobs, by google-auth: the scheduler's own access token, exchanged at the
 Security Token Service for one that opens some prefixes of one bucket (a Credential Access
-Boundary). Answers are never logged: they hold tokens."""
+Boundary), or used to ask for one of a tenant's account (impersonation). Answers are never logged:
+they hold tokens."""
 
 from __future__ import annotations
 
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
     from google.auth.credentials import Credentials
 
 STS = "https://sts.googleapis.com"
+IAM = "https://iamcredentials.googleapis.com"
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 ROLE = "roles/storage.objectUser"
 """Create, read, list and replace objects; no access lists."""
+LIFE_S = 3600
 CALL_TIMEOUT_S = 10.0
 THREADS = 8
 FRESH_S = 900.0
@@ -33,6 +36,8 @@ _ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105  #
 _STALE = "invalid_grant"
 """Our own token is not taken any more: the next try has a new one."""
 _REFUSALS = frozenset({"invalid_request", "invalid_target", "invalid_scope", "unauthorized_client"})
+
+_IAM_REFUSALS = frozenset({"PERMISSION_DENIED", "NOT_FOUND", "INVALID_ARGUMENT"})
 
 
 def condition(bucket: str, prefixes: Sequence[str]) -> str:
@@ -57,6 +62,7 @@ class GoogleTokenMint:
 
     def __init__(self, url: str | None = None) -> None:
         self._sts = (url or STS).rstrip("/")
+        self._iam = f"{(url or IAM).rstrip('/')}/v1/projects/-/serviceAccounts/"
         self._threads = ThreadPoolExecutor(THREADS, "tokens")
         self._lock = Lock()
         self._source: Credentials | None = None
@@ -64,6 +70,10 @@ class GoogleTokenMint:
     async def for_prefixes(self, bucket: str, prefixes: Sequence[str]) -> AccessToken:
         """A token for these prefixes of the bucket alone. SecretRefused, SecretsAway."""
         return await self._call(lambda: self._downscoped(bucket, prefixes))
+
+    async def for_account(self, account: str) -> AccessToken:
+        """A token of that service account, for an hour at most. SecretRefused, SecretsAway."""
+        return await self._call(lambda: self._impersonated(account))
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -102,6 +112,21 @@ class GoogleTokenMint:
         if life_s:
             ends_at = min(ends_at, SystemClock().now().timestamp() + float(life_s))
         return AccessToken(str(answer["access_token"]), ends_at)
+
+    def _impersonated(self, account: str) -> AccessToken:
+        from google.auth import impersonated_credentials  # noqa: PLC0415
+        from google.oauth2.credentials import Credentials as Bearer  # noqa: PLC0415
+
+        source, _ = self._own()
+        wanted = impersonated_credentials.Credentials(  # type: ignore[no-untyped-call]
+            source_credentials=Bearer(source),  # type: ignore[no-untyped-call]
+            target_principal=account,
+            target_scopes=[SCOPE],
+            lifetime=LIFE_S,
+            iam_endpoint_override=f"{self._iam}{account}:generateAccessToken",
+        )
+        wanted.refresh(_request())  # type: ignore[no-untyped-call]
+        return AccessToken(str(wanted.token), _ends_at(wanted), account)
 
     def _own(self) -> tuple[str, float]:
         """The scheduler's own token, and when it ends."""
@@ -143,6 +168,15 @@ def _code(error: Exception) -> str:
     return code if code in _REFUSALS or code == _STALE else ""
 
 
+def _status(error: Exception) -> str:
+    """The word of Google's own error model; empty if there is none."""
+    try:
+        said = json.loads(str(error.args[-1]))["error"]["status"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return said if said in _IAM_REFUSALS else ""
+
+
 def _told(mint: Callable[[], AccessToken]) -> AccessToken:
     """What goes wrong, without words that may hold a token."""
     from google.auth import exceptions  # noqa: PLC0415
@@ -156,5 +190,10 @@ def _told(mint: Callable[[], AccessToken]) -> AccessToken:
         code = _code(error)
         words = f"Google's Security Token Service answers {code or 'an error'}"
         raise (SecretRefused(words) if code in _REFUSALS else SecretsAway(words)) from None
+    except exceptions.RefreshError as error:
+        if (status := _status(error)) in _IAM_REFUSALS:
+            words = f"the account of the tenant's jobs cannot be used: IAM answers {status}"
+            raise SecretRefused(f"{words} (roles/iam.serviceAccountTokenCreator)") from None
+        raise SecretsAway("tokens cannot be had (RefreshError)") from None
     except (exceptions.GoogleAuthError, KeyError, ValueError, TypeError) as error:
         raise SecretsAway(f"tokens cannot be had ({type(error).__name__})") from None

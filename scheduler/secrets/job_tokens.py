@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, assert_never
 from urllib.parse import urlsplit
 
 from config.settings import Settings
 from core.errors import SecretRefused
 from core.job_fields import WorkerSpec
-from core.job_tokens import AccessToken, TokenKind, TokenRequest, Tokens
+from core.job_tokens import AccessToken, TokenKind, TokenRequest, Tokens, account_fault
 from stores.artifacts import ArtifactPath
 from stores.base import LogPath
 
@@ -21,11 +21,16 @@ class TokenSource(Protocol):
         """For these prefixes of the bucket alone. SecretRefused; SecretsAway: ask again."""
         ...
 
+    async def for_account(self, account: str) -> AccessToken:
+        """Of that service account. SecretRefused; SecretsAway: ask again."""
+        ...
 
-def kinds_for(spec: WorkerSpec, settings: Settings) -> tuple[TokenKind, ...]:  # noqa: ARG001
+
+def kinds_for(spec: WorkerSpec, settings: Settings) -> tuple[TokenKind, ...]:
     """What an attempt of the job is given. A directory needs no token."""
     in_bucket = urlsplit(settings.store_url).scheme == "gs"
-    return (TokenKind.STORE,) if in_bucket and settings.workers.store_tokens else ()
+    store = (TokenKind.STORE,) if in_bucket and settings.workers.store_tokens else ()
+    return (*store, TokenKind.GOOGLE) if spec.google_token else store
 
 
 def prefixes_of(request: TokenRequest, store_url: str) -> tuple[str, tuple[str, ...]]:
@@ -41,10 +46,12 @@ def prefixes_of(request: TokenRequest, store_url: str) -> tuple[str, tuple[str, 
 
 
 class JobTokens:
-    """Mints what a request names."""
+    """Mints what a request names. `accounts`: tenant → the account that its jobs may be."""
 
-    def __init__(self, source: TokenSource, store_url: str) -> None:
-        self._source, self._store_url = source, store_url
+    def __init__(
+        self, source: TokenSource, store_url: str, accounts: Callable[[], Mapping[str, str]]
+    ) -> None:
+        self._source, self._store_url, self._accounts = source, store_url, accounts
 
     async def mint(self, request: TokenRequest) -> Tokens:
         """All of them; SecretRefused, SecretsAway."""
@@ -54,6 +61,13 @@ class JobTokens:
                 case TokenKind.STORE:
                     bucket, prefixes = prefixes_of(request, self._store_url)
                     made[kind] = await self._source.for_prefixes(bucket, prefixes)
+                case TokenKind.GOOGLE:
+                    account = self._accounts().get(request.tenant_id)
+                    if account is None:
+                        raise SecretRefused(f"google_token: {account_fault(request.tenant_id)}")
+                    made[kind] = await self._source.for_account(account)
+                case _:
+                    assert_never(kind)
         return made
 
 

@@ -14,6 +14,7 @@ from core.access import Tenants
 from core.cluster import ClusterSpec
 from core.errors import BadInput, Fault, PriceNotConfirmed, QuotaExceeded
 from core.job_fields import JobSpec
+from core.job_tokens import account_fault
 from core.ports import Clock
 from core.queueing import QueueRule, class_of
 from core.secret_references import missing_secret, project_fault, projects_of, stored_of
@@ -179,6 +180,9 @@ class TenantAccess:
         """BadInput with the first fault that concerns the tenant."""
         if spec.secrets:
             await self._check_secrets(spec)
+        if spec.google_token and spec.tenant_id not in self._settings.current.google_accounts:
+            words = account_fault(spec.tenant_id)
+            raise BadInput([Fault("google_token", "true", "false", words)])
         tenant = (await self._known()).get(spec.tenant_id)
         if tenant is None:
             return

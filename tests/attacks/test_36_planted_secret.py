@@ -33,6 +33,21 @@ for v in "$STORED" "$MANAGED"; do printf %s "$v" | sha256sum | cut -c1-16; done
 exit 3
 """
 TOKEN = b"ya29.pretend-"
+ACCOUNT = "jobs@team.iam.gserviceaccount.com"
+ASK = """
+import hashlib, json, os, pathlib, sys, time, urllib.error, urllib.request
+host = sys.argv[1] if len(sys.argv) > 1 else os.environ["GCE_METADATA_HOST"]
+url = f"http://{host}/computeMetadata/v1/instance/service-accounts/default/"
+def ask(path):
+    request = urllib.request.Request(url + path, headers={"Metadata-Flavor": "Google"})
+    try:
+        return urllib.request.urlopen(request, timeout=30).read().decode()
+    except urllib.error.HTTPError as error:
+        return str(error.code)
+print(host, ask("email"), ask("token")[:30], flush=True)
+while len(sys.argv) == 1 and not pathlib.Path("go").exists():
+    time.sleep(0.1)
+"""
 READ = (
     *("jobs", "dead-letters", "audit", "secrets", "config", "alerts", "vms", "events", "status"),
     *("whoami", "tenants", "config/versions", "keys"),
@@ -42,7 +57,7 @@ READ = (
 def with_project(target: Path) -> Path:
     """The tenant may use the secrets of one project."""
     words = yaml.safe_load(small_config(target).read_text())
-    words["tenants"] = {"default": {"secret_projects": [PROJECT]}}
+    words["tenants"] = {"default": {"secret_projects": [PROJECT], "google_account": ACCOUNT}}
     target.write_text(yaml.safe_dump(words))
     return target
 
@@ -127,6 +142,25 @@ def test_a_job_outlives_its_tokens(planted: Stack) -> None:
     (work / "go").touch()
     assert planted.wait_through_restart(job)["status"] == "SUCCEEDED"
     assert planted.log(job).split() == ["one", "two"]
+
+
+def test_a_job_that_asks_is_its_tenants_account(planted: Stack) -> None:
+    """Its endpoint answers it, and no other job; a tenant without an account is refused."""
+    body = {"command": ["true"], "tenant_id": "other", "google_token": True}
+    refused = httpx.post(f"{planted.api}/api/v1/jobs", json=body, timeout=10)
+    assert (refused.status_code, refused.json()["faults"][0]["field"]) == (422, "google_token")
+    assert "tenants.other.google_account" in refused.text
+    job = planted.submit("python3", "-c", ASK, job_id="asks", google_token=True)
+    said = wait_for("its answer", lambda: planted.log(job).split() or None)
+    host, email, token = said[0], said[1], " ".join(said[2:])
+    assert (email, token) == (ACCOUNT, '{"access_token": "ya29.pretend')
+    other = planted.submit("python3", "-c", ASK, host, job_id="another")
+    assert planted.wait(other)["status"] == "SUCCEEDED"
+    if os.geteuid() == 0:  # else all jobs are one user
+        assert planted.log(other).split() == [host, "403", "403"]
+    (work,) = (at for at in planted.home.rglob("jobs/*/work") if at.is_dir())
+    (work / "go").touch()
+    assert planted.wait(job)["status"] == "SUCCEEDED"
 
 
 def test_a_project_that_is_not_the_tenants_is_refused_at_the_door(planted: Stack) -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from core.sandbox import SandboxRules
-from localbus import peers
 from localbus.errors import Denied
 from localbus.peers import check_grpc_peer, is_stranger
 from localbus.server import LocalBus
+from messaging import connection_owners
 
 JOB = SandboxRules().uid_first
 PROJECT = "tests"
@@ -120,7 +120,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 def test_both_ways_to_ask_agree(ask: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By netlink, and where the kernel has none by /proc."""
     if ask == "_look_up":
-        monkeypatch.setattr(peers, "_ask_kernel", _no_netlink)
+        monkeypatch.setattr(connection_owners, "_ask_kernel", _no_netlink)
     there, here = pair()
     with there, here:
         assert not is_stranger(there.getsockname(), here.getsockname())
@@ -143,7 +143,7 @@ def test_a_connection_that_nobody_holds_is_a_strangers(
     """Who sends and closes at once is nobody by the time he is looked at; the kernel would call
     that root's."""
     if ask == "_look_up":
-        monkeypatch.setattr(peers, "_ask_kernel", _no_netlink)
+        monkeypatch.setattr(connection_owners, "_ask_kernel", _no_netlink)
     there, here = pair()
     address = there.getsockname()
     there.sendall(b"forged")

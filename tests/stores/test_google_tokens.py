@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from core.errors import Forbidden, SecretsAway
+from core.errors import Forbidden, SecretRefused, SecretsAway
 from core.job_tokens import AccessToken
 from sim.cloud.access_tokens import TokenGrant
 from stores.artifacts import ArtifactPath
@@ -100,6 +100,18 @@ async def test_a_boundary_cannot_be_widened(cloud: Google) -> None:
     source._own = lambda: monkey  # type: ignore[method-assign]
     with pytest.raises(SecretsAway, match="invalid_grant"):
         await source.for_prefixes("bucket", ("",))
+    source.close()
+
+
+async def test_a_tenants_account_by_impersonation(cloud: Google) -> None:
+    source = GoogleTokenMint(cloud.url)
+    token = await source.for_account("jobs@acme.iam.gserviceaccount.com")
+    grant = cloud.tokens.grant(token.value)
+    assert grant is not None
+    assert grant.account == token.account == "jobs@acme.iam.gserviceaccount.com"
+    cloud.tokens.scheduler = "somebody else"
+    with pytest.raises(SecretRefused, match="PERMISSION_DENIED"):
+        await source.for_account("jobs@acme.iam.gserviceaccount.com")
     source.close()
 
 

@@ -50,6 +50,7 @@ EVERY_OPTION: dict[str, tuple[tuple[str, ...], object]] = {
     "replicas": (("--replicas", "2-8"), {"min": 2, "max": 8}),
     "resize_signal": (("--resize-signal", "none"), "none"),
     "reschedulable": (("--not-reschedulable",), False),
+    "google_token": (("--google-token",), True),
     "image": (("--image", "python:3.12"), "python:3.12"),
     "working_dir": (("--workdir", "/app"), "/app"),
     "same_zone": (("--same-zone",), True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.builders import settings
 
 REQUEST = TokenRequest("acme", "u/1", "job", 2, "lease", (TokenKind.STORE,))
 SPEC = WorkerSpec("job")
+GOOGLE = TokenKind.GOOGLE
 
 
 class Source:
@@ -26,6 +28,9 @@ class Source:
     async def for_prefixes(self, bucket: str, prefixes: Sequence[str]) -> AccessToken:
         self.asked.append((bucket, prefixes))
         return AccessToken("t", 1.0)
+
+    async def for_account(self, account: str) -> AccessToken:
+        return AccessToken("g", 1.0, account)
 
 
 def test_a_bucket_needs_a_token_and_a_directory_does_not() -> None:
@@ -44,10 +49,22 @@ def test_an_attempts_own_directories_alone() -> None:
 
 async def test_what_the_request_names_is_minted() -> None:
     source = Source()
-    assert await JobTokens(source, "gs://b").mint(REQUEST) == {
+    assert await JobTokens(source, "gs://b", dict).mint(REQUEST) == {
         TokenKind.STORE: AccessToken("t", 1.0)
     }
     assert source.asked == [prefixes_of(REQUEST, "gs://b")]
+
+
+async def test_a_job_that_calls_google_is_its_tenants_account() -> None:
+    """As the configuration names it now; a tenant without one is refused."""
+    spec, request = WorkerSpec("job", google_token=True), replace(REQUEST, kinds=(GOOGLE,))
+    assert kinds_for(spec, settings()) == (GOOGLE,)
+    assert kinds_for(spec, settings(store_url="gs://b")) == (TokenKind.STORE, GOOGLE)
+    accounts = {"acme": "jobs@acme.iam.gserviceaccount.com"}
+    tokens = JobTokens(Source(), "gs://b", lambda: accounts)
+    assert (await tokens.mint(request))[GOOGLE].account == accounts["acme"]
+    with pytest.raises(SecretRefused, match=r"tenants\.other\.google_account"):
+        await tokens.mint(replace(request, tenant_id="other"))
 
 
 async def test_where_nobody_mints() -> None:
