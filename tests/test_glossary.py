@@ -164,6 +164,7 @@ PROSE_ALLOWED = {
     ("cli/commands/capacity.py", "old nouns"): "a field of the API",
     ("migrations/versions/0001_first_schema.py", "trouble"): "the name of a table",
     ("migrations/versions/0017_never_works.py", "trouble"): "the name of a table",
+    ("tests/attacks/mutations.py", "yield"): "a statement of Python",
     ("tests/cli/commands/test_capacity.py", "old nouns"): "a field of the API",
     ("tests/scheduler/api/routes/test_capacity.py", "old nouns"): "a field of the API",
     ("tests/config/test_load_queue.py", "patience"): "the key queue.patience",

@@ -23,7 +23,7 @@ from scheduler.api.compat.customer import CustomerRoutes
 from scheduler.api.compat.definition import DefinitionRoutes
 from scheduler.api.compat.status import CustomerStatusRoutes
 from scheduler.api.http.browser_checks import Front
-from scheduler.api.http.direct_routes import DirectRoutes
+from scheduler.api.http.direct_routes import DirectRoutes, OnError
 from scheduler.api.http.docs_page import render as render_page
 from scheduler.api.http.endpoint import Endpoint, direct_paths, reply, routes
 from scheduler.api.http.gate import Gate
@@ -82,9 +82,13 @@ def create_app(services: Services) -> FastAPI:
     app.openapi = _cached(table, services.version)  # type: ignore[method-assign]
     app.router.routes += _documentation(app, gate)
     app.add_exception_handler(ZenError, _on_zen_error)
-    app.add_exception_handler(Unauthenticated, partial(_on_nobody, services))
-    app.add_exception_handler(HTTPException, _on_http_error)
-    app.add_middleware(DirectRoutes, paths=direct_paths(served))
+    on_error: dict[type[Exception], OnError] = {
+        Unauthenticated: partial(_on_nobody, services),
+        HTTPException: _on_http_error,
+    }
+    for kind, tell in on_error.items():
+        app.add_exception_handler(kind, tell)
+    app.add_middleware(DirectRoutes, paths=direct_paths(served), on_error=on_error)
     app.add_middleware(Edge, ids=services.ids, api=services.api, clock=services.clock)
     if services.api.cors_origins:
         app.add_middleware(

@@ -9,16 +9,25 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 Dispatch = Callable[[Request], Awaitable[Response]]
+OnError = Callable[[Request, Exception], Awaitable[Response]]
 
 
 class DirectRoutes:
     """Before Starlette's router, which knows the same paths: it tells what is wrong with a method,
-    answers HEAD, and has the paths with parameters. Errors are told by the layer around this."""
+    answers HEAD, and has the paths with parameters."""
 
-    def __init__(self, app: ASGIApp, *, paths: Mapping[tuple[str, str], Dispatch]) -> None:
-        """`paths`: method and path → what answers there."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        paths: Mapping[tuple[str, str], Dispatch],
+        on_error: Mapping[type[Exception], OnError],
+    ) -> None:
+        """`paths`: method and path → what answers there; `on_error`: who tells of errors that the
+        layer around this does not tell in its own words."""
         self._app = app
         self._paths = paths
+        self._on_error = on_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         dispatch = None
@@ -27,5 +36,10 @@ class DirectRoutes:
         if dispatch is None:
             await self._app(scope, receive, send)
             return
-        response = await dispatch(Request(scope, receive, send))
+        request = Request(scope, receive, send)
+        try:
+            response = await dispatch(request)
+        except tuple(self._on_error) as error:
+            tell = next(tell for kind, tell in self._on_error.items() if isinstance(error, kind))
+            response = await tell(request, error)
         await response(scope, receive, send)

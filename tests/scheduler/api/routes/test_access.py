@@ -177,6 +177,7 @@ async def test_keys_grants_and_the_log_are_for_admins(
 
 CHANGES: dict[str, tuple[str, object, str]] = {
     "POST /api/v1/jobs": ("", {**JOB, "job_id": "a1"}, "job.submit"),
+    "POST /api/v1/jobs:batch": ("", {"jobs": [{**JOB, "job_id": "b1"}]}, "job.submit"),
     "POST /jobs": ("", {"definition": {"name": "a2", "command": ["true"]}}, "job.submit"),
     "POST /jobs/gcp": ("", {**V1, "job_id": "a3"}, "job.submit"),
     "POST /jobs/lum": ("", {**V1, "job_id": "a4"}, "job.submit"),
