@@ -28,6 +28,7 @@ from scheduler.operations.dead_letters import source_of
 from scheduler.submission.message_submitters import SubmitTopic
 from scheduler.submission.other_systems import is_v1, native_of_v1, v1_refusal
 from scheduler.submission.quotes import price_fields
+from scheduler.submission.submission_batch import MANY
 from scheduler.submission.submit import Accepted, JobNotStored, Submissions, Writer
 
 log = structlog.get_logger("intake")
@@ -192,15 +193,21 @@ class SubmissionIntake:
         return answered, kept
 
 
+_MANY = tuple(f'"{name}"'.encode() for name in MANY)
+
+
 def _together(batch: Sequence[InMessage]) -> Iterator[Sequence[InMessage]]:
     """In their order. A job that waits for others comes after what was sent before it is stored:
-    those may be among it."""
+    its others may be there. A submission of many jobs goes alone: few may wait for their turn."""
     part: list[InMessage] = []
+    full = False
     for message in batch:
-        if part and (len(part) >= TOGETHER_MAX or b'"after"' in message.body):
+        many = any(word in message.body for word in _MANY)
+        if part and (full or many or len(part) >= TOGETHER_MAX or b'"after"' in message.body):
             yield part
             part = []
         part.append(message)
+        full = many
     if part:
         yield part
 

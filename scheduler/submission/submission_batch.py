@@ -13,6 +13,8 @@ PART = 50
 """Submissions that are checked without a pause."""
 PARTS_MAX = 4
 """Parts on their way at once: one is written while the next is checked."""
+MANY = ("array", "replicas")
+"""Fields by which a submission has many jobs."""
 
 
 async def submit_together(
@@ -41,13 +43,15 @@ async def submit_together(
 
 def parts_of(jobs: Sequence[object]) -> Iterator[tuple[range, bool]]:
     """Numbers of jobs that go together; and whether all before them must be stored first, because
-    the first of them waits for others."""
-    begin, waits = 0, False
+    the first of them waits for others. A submission of many jobs goes alone: few of them may wait
+    for their turn at a time."""
+    begin, waits, full = 0, False, False
     for number, job in enumerate(jobs):
-        after = isinstance(job, Mapping) and bool(job.get("after"))
-        if number > begin and (after or number - begin >= PART):
+        said = job if isinstance(job, Mapping) else {}
+        after, many = bool(said.get("after")), any(said.get(name) for name in MANY)
+        if number > begin and (after or many or full or number - begin >= PART):
             yield range(begin, number), waits
             begin, waits = number, False
-        waits = waits or after
+        waits, full = waits or after, many
     if jobs:
         yield range(begin, len(jobs)), waits

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from core.access import Right
 from core.errors import BadInput, Fault, StoreDown, ZenError
 from core.submission import json_schema, shown
+from scheduler.access.claims import refuse_named_defaults
 from scheduler.api.caller import ApiCaller
 from scheduler.api.http.endpoint import Body, Routes, decode, read_json, refuse_encodings, route
 from scheduler.api.http.problems import BadJson, FaultOut, internal, problem_of
@@ -81,6 +82,7 @@ class BatchRoutes(Routes):
             data, own_key = jobs[number], None if key is None else f"{key}/{number}"
             if isinstance(data, BadJson):
                 raise data
+            refuse_named_defaults(caller.principal, data)
             await submissions.refuse_past_deadline(data, own_key, caller)
             return await submissions.submit(data, idempotency_key=own_key, by=caller)
 

@@ -277,6 +277,14 @@ async def test_messages_share_a_commit() -> None:
     assert sizes == [TOGETHER_MAX, 1]
 
 
+async def test_arrays_that_come_together_wait_for_their_turn() -> None:
+    """None stays on the bus because others wait."""
+    door = TenantAccess()
+    many = [{"command": ["true"], "job_id": f"a-{n}", "array": "1-101"} for n in range(20)]
+    await door.bring(*(message(body, n) for n, body in enumerate(many, 1)))
+    assert (len(door.bus.acked), door.bus.nacked) == (20, [])
+
+
 async def test_a_job_may_wait_for_one_that_came_with_it() -> None:
     """Both messages are read together; the second names the first."""
     door = TenantAccess()

@@ -18,6 +18,13 @@ def test_parts_are_bounded_and_a_job_that_waits_begins_one() -> None:
         (range(PART, PART + 2), False),
         (range(PART + 2, PART + 4), True),
     ]
+    arrays: list[object] = [{}, {"array": "1-9"}, {"array": "1-9"}, {}, {}]
+    assert [part for part, _ in parts_of(arrays)] == [
+        range(1),
+        range(1, 2),
+        range(2, 3),
+        range(3, 5),
+    ]
     assert list(parts_of([])) == []
     assert list(parts_of([{"after": ["a"]}])) == [(range(1), True)]
 

@@ -90,10 +90,18 @@ async def test_jobs_of_other_tenants_are_refused() -> None:
     assert "member" in ROLES
     house = House(keys=(row,))
     async with house.client(key) as client:
-        jobs = [{**GOOD, "tenant_id": "own"}, {**GOOD, "tenant_id": "foreign"}]
+        named = ("own", "foreign", "default")
+        jobs = [{**GOOD, "tenant_id": tenant_id} for tenant_id in named]
         body = (await client.post(PATH, json={"jobs": jobs})).json()
-    assert [one.get("code") for one in body["results"]] == [None, "forbidden"]
+    assert [one.get("code") for one in body["results"]] == [None, "forbidden", "forbidden"]
     assert [job.spec.tenant_id for job in house.jobs.values()] == ["own"]
+
+
+async def test_arrays_of_a_batch_wait_for_their_turn() -> None:
+    """None is refused because others wait, however many come together."""
+    house = House()
+    body = (await post(house, *({**GOOD, "array": "1-101"} for _ in range(20)))).json()
+    assert (body["submitted"], body["refused"]) == (20, 0)
 
 
 async def test_a_database_that_is_away_is_told_once() -> None:
