@@ -6,7 +6,7 @@ Whatever does not match the live lease changes nothing, and its sender is told t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import structlog
@@ -32,6 +32,8 @@ class Latest:
 
     heartbeats: dict[str, VmHeartbeat]
     progress: dict[str, JobProgress]
+    boots: dict[str, int] = field(default_factory=dict)
+    """VM → the place of the atomic batch by which its new boot becomes known."""
 
     def is_news(self, vm: Vm, heartbeat: Heartbeat) -> bool:
         """Whether the boot has not said anything later. What comes again, or late, shows no life:
@@ -63,7 +65,11 @@ class Latest:
         """Into the plan builder, one for each VM and job."""
         for uid, heartbeat in self.heartbeats.items():
             plan.heartbeats[uid] = heartbeat.at
-            plan.add(heartbeat)
+            if (place := self.boots.get(uid)) is not None:
+                # A boot that is not accepted after all has not been heard: its numbers begin anew.
+                plan.batches[place] = (*plan.batches[place], heartbeat)
+            else:
+                plan.add(heartbeat)
             note_readings(plan, uid, heartbeat.readings)
         for progress in self.progress.values():
             plan.add(progress)
@@ -174,6 +180,7 @@ def _identify(
         plan.step(job, E.VM_LOST, f"the worker on {vm.name} started anew")
     current = plan.vms[vm.uid]
     latest.heartbeats.pop(vm.uid, None)
+    latest.boots[vm.uid] = len(plan.batches)
     return plan.learn_vm(
         current, boot_nonce=heartbeat.boot_nonce, worker_keys=proven.keys, heard_seq=0
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.changes import JobMove, JobNote, JobProgress, VmHeartbeat
+from core.changes import JobMove, JobNote, JobProgress, VmHeartbeat, VmMove
 from core.job import E, Job, JobStatus, S
 from core.messages import (
     ContinueJob,
@@ -136,6 +136,14 @@ def test_worker_that_started_anew_lost_its_job() -> None:
     heard = Heard(*running(), heartbeat(B.READY, boot_nonce="second"))
     assert (heard.job.status, heard.job.losses) == (S.QUEUED, 1)
     assert (heard.vm.boot_nonce, heard.vm.leases, heard.vm.state) == ("second", (), V.READY)
+
+
+def test_a_new_boot_is_heard_only_if_it_becomes_known() -> None:
+    """Its first heartbeat stands or falls with the step that names it: a VM that moved meanwhile
+    still has the numbers of its old boot."""
+    heard = Heard(*running(), heartbeat(B.READY, boot_nonce="second"))
+    (batch,) = [b for b in heard.plan.batches if any(isinstance(c, VmHeartbeat) for c in b)]
+    assert [type(change) for change in batch] == [VmMove, VmHeartbeat]
 
 
 def test_a_vm_that_cannot_work_is_given_up_with_its_reason() -> None:
