@@ -73,13 +73,17 @@ def _apply_roles(connection: sa.Connection) -> None:
     roles`. The service then works with the rights of its login."""
     import sqlalchemy as sa  # noqa: PLC0415
 
-    try:
-        with connection.begin_nested():
-            apply_roles(lambda words: _rows(connection.exec_driver_sql(words)))
-    except sa.exc.ProgrammingError as fault:
-        if not isinstance(fault.orig, psycopg.errors.InsufficientPrivilege):
-            raise
-        log.warning("database roles not made", why=str(fault.orig).splitlines()[0])
+    def attempt(what: str, statements: Sequence[str]) -> None:
+        try:
+            with connection.begin_nested():
+                for words in statements:
+                    connection.exec_driver_sql(words)
+        except sa.exc.ProgrammingError as fault:
+            if not isinstance(fault.orig, psycopg.errors.InsufficientPrivilege):
+                raise
+            log.warning("not allowed", what=what, why=str(fault.orig).splitlines()[0])
+
+    apply_roles(lambda words: _rows(connection.exec_driver_sql(words)), attempt)
 
 
 def _rows(result: sa.CursorResult[Any]) -> Sequence[Any]:

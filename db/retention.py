@@ -88,6 +88,7 @@ async def prune(
 ) -> Mapping[str, int]:
     """At most `batch` rows of each table; how many of which. Each statement is a transaction of
     its own: what is done is done, and no lock outlives its bite."""
+    await fold(connection)  # first: a bite that fails each time must not let the counts grow
     # Not prepared: planned each time with the numbers that are meant.
     counts = {}
     for table, query, days in (
@@ -106,5 +107,4 @@ async def prune(
         counts[table] = done.rowcount
     history = {"days": rules.events_days, "batch": batch}
     await connection.execute(EMPTIED, history, prepare=False)
-    await fold(connection)
     return counts

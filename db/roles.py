@@ -49,6 +49,9 @@ _READ_ONLY = ("alembic_version",)
 
 Execute = Callable[[str], Sequence[Any]]
 """Runs one statement; its rows, if it has any."""
+Attempt = Callable[[str, Sequence[str]], None]
+"""Runs statements of which all or none take effect: none if the login may not. The first word says
+what they are for."""
 
 
 def tenants_word(tenants: Tenants) -> str:
@@ -66,38 +69,48 @@ def missing_roles(execute: Execute) -> list[str]:
     return [role for role in ROLES if not known.get(role)]
 
 
-def making(roles: Sequence[str], server_version: int) -> Iterator[str]:
-    """Makes roles that nobody can log in as, and lets the one who runs this become them. Nobody
-    has their rights unasked: the policies would bind their members too."""
+def making(role: str, server_version: int) -> Iterator[str]:
+    """Makes a role that nobody can log in as, and lets the login that runs this become it. Nobody
+    has its rights unasked: the policies would bind its members too."""
     terms = " WITH INHERIT FALSE, SET TRUE" if server_version >= 160000 else ""
-    for role in roles:
-        yield (
-            f"DO $$ BEGIN CREATE ROLE {role} NOLOGIN NOINHERIT; "
-            "EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
-        )
-        yield f"GRANT {role} TO CURRENT_USER{terms}"
-
-
-def apply_roles(execute: Execute) -> None:
-    """Everything as it must be; safe to repeat."""
-    ((version, schema),) = execute(
-        "SELECT current_setting('server_version_num')::int, current_schema()"
+    yield (
+        f"DO $$ BEGIN CREATE ROLE {role} NOLOGIN NOINHERIT; "
+        "EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
     )
-    for statement in (*making(missing_roles(execute), version), *granting(f'"{schema}"')):
-        execute(statement)
+    yield f"GRANT {role} TO CURRENT_USER{terms}"
 
 
-def granting(schema: str) -> Iterator[str]:
-    """Rights and policies, as they must be now; safe to repeat. `everyone` leaves other logins with
-    rights of their own as they were; `tenants` binds the API."""
-    yield f"REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {LEADER}, {API}"
-    yield f"GRANT USAGE ON SCHEMA {schema} TO {LEADER}, {API}"
+def apply_roles(execute: Execute, attempt: Attempt) -> None:
+    """Everything as it must be, as far as the login may; safe to repeat. An owner of the tables
+    that may not make roles, nor become them, still gives their rights to roles that exist."""
+    ((version, schema),) = execute(
+        "SELECT current_setting('server_version_num')::int, quote_ident(current_schema())"
+    )
+    for role in missing_roles(execute):
+        attempt(f"make {role}", tuple(making(role, version)))
+    found = {name for (name,) in execute("SELECT rolname FROM pg_roles")}
+    for role, statements in ((LEADER, leader_rights(schema)), (API, api_rights(schema))):
+        if role in found:
+            attempt(f"give {role} its rights", tuple(statements))
+
+
+def leader_rights(schema: str) -> Iterator[str]:
+    """As they must be now; safe to repeat."""
+    yield f"REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {LEADER}"
+    yield f"GRANT USAGE ON SCHEMA {schema} TO {LEADER}"
     yield f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {LEADER}"
     yield f"GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA {schema} TO {LEADER}"
     for table in _READ_ONLY:
         yield f"REVOKE INSERT, UPDATE, DELETE ON {table} FROM {LEADER}"
     yield f"REVOKE UPDATE, DELETE ON audit_log FROM {LEADER}"
     yield f"GRANT UPDATE (number, hash) ON audit_log TO {LEADER}"
+
+
+def api_rights(schema: str) -> Iterator[str]:
+    """Rights and policies, as they must be now; safe to repeat. `everyone` leaves other logins with
+    rights of their own as they were; `tenants` binds the API."""
+    yield f"REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {API}"
+    yield f"GRANT USAGE ON SCHEMA {schema} TO {API}"
     yield f"GRANT SELECT ON {', '.join(POLICIES)} TO {API}"
     for table, condition in POLICIES.items():
         yield f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"

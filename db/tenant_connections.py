@@ -12,6 +12,7 @@ from db.roles import API, SETTING, tenants_word
 from db.store import Connection, PostgresStore, Reachability
 
 _BIND = f"SELECT set_config('{SETTING}', %s, false)"
+_NEWEST_TABLES = "SELECT FROM job_counts, job_labels LIMIT 0"
 POOL_MAX = 4
 
 
@@ -51,6 +52,11 @@ class TenantPool:
     def bound(self, tenants: Tenants) -> TenantConnections:
         """The connections of one caller."""
         return TenantConnections(self, tenants)
+
+    async def check(self) -> None:
+        """StoreDown: callers cannot be read for, or the tables that came last lack their rights."""
+        async with self.connection(Tenants()) as connection:
+            await connection.execute(_NEWEST_TABLES)
 
     @asynccontextmanager
     async def connection(self, tenants: Tenants) -> AsyncIterator[Connection]:

@@ -14,7 +14,6 @@ from pathlib import Path
 import structlog
 
 from config.settings import Settings
-from core.access import Tenants
 from core.clock import SystemClock
 from core.errors import BadInput, Fault, StoreDown
 from core.ids import RandomIds
@@ -213,8 +212,7 @@ class Production:
             await self._store.content_hash(
                 JobKey("", "", "")
             )  # the cheapest question that needs the schema
-            async with self._callers.connection(Tenants()):
-                pass  # callers are read for
+            await self._callers.check()
         except StoreDown as error:
             return {"database": str(error)}
         return {"database": OK}

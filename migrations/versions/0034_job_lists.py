@@ -73,22 +73,35 @@ def _index(name: str, *columns: str | sa.TextClause, where: str | None = None) -
 
 
 def upgrade() -> None:
+    # Replicas that still run write jobs: what they wrote is counted by the first fill, what they
+    # write next by the triggers.
+    op.execute("LOCK TABLE jobs IN SHARE ROW EXCLUSIVE MODE")
     _make_tables()
-    for event, body in _FUNCTIONS.items():
-        op.execute(
-            f"CREATE FUNCTION zen_jobs_{event}() RETURNS trigger LANGUAGE plpgsql AS $$ "
-            f"BEGIN {body} RETURN NULL; END $$"
-        )
-        op.execute(
-            f"CREATE TRIGGER jobs_counted_{event} AFTER {event} ON jobs {_ROWS[event]} "
-            f"FOR EACH STATEMENT EXECUTE FUNCTION zen_jobs_{event}()"
-        )
+    _make_triggers()
     for name in ("newest", "tenant", "status", "labels"):
         op.drop_index(f"ix_jobs_{name}", "jobs")
     for name, columns in _LEADS.items():
         _index(f"ix_jobs_{name}", *columns, *_NEWEST, where="rank = 0")
     for name, column in _WAITING.items():
         _index(name, column, "queued_since", where="status IN ('PROVISIONING', 'QUEUED')")
+
+
+def _make_triggers() -> None:
+    """The functions have the rights of their owner: a writer of jobs needs none on the tables of
+    counts and labels, and no table of the writer's own can take their place. Nobody else may
+    attach them to another table."""
+    schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
+    for event, body in _FUNCTIONS.items():
+        op.execute(
+            f"CREATE FUNCTION zen_jobs_{event}() RETURNS trigger LANGUAGE plpgsql "
+            f"SECURITY DEFINER SET search_path = {schema}, pg_temp AS $$ "
+            f"BEGIN {body} RETURN NULL; END $$"
+        )
+        op.execute(f"REVOKE ALL ON FUNCTION zen_jobs_{event}() FROM PUBLIC")
+        op.execute(
+            f"CREATE TRIGGER jobs_counted_{event} AFTER {event} ON jobs {_ROWS[event]} "
+            f"FOR EACH STATEMENT EXECUTE FUNCTION zen_jobs_{event}()"
+        )
 
 
 def _make_tables() -> None:

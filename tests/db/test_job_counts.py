@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import psycopg
 import pytest
 
+from db import migrate
 from db.job_counts import FOLD, KEY
+from db.roles import LEADER
 
 pytestmark = pytest.mark.slow
 
@@ -48,20 +52,68 @@ UNION ALL SELECT '', '', cluster, status, {_COUNTS} FROM jobs GROUP BY cluster, 
 """  # noqa: S608
 _LABELS = "SELECT uid FROM job_labels WHERE label = md5('a=b')::uuid"
 _LABELLED = """SELECT uid FROM jobs WHERE labels @> '{"a": "b"}' AND rank = 0"""
+_WAITS = "SELECT FROM pg_locks WHERE relation = 'jobs'::regclass AND NOT granted"
 
 
-def test_counts_follow_every_change(database_url: str) -> None:
-    """After each statement that writes jobs, and after rows were folded."""
-
+def _assert_true_counts(connection: psycopg.Connection, step: str = "") -> None:
     def found(query: str) -> list[tuple[object, ...]]:
         rows = connection.execute(query.encode()).fetchall()
         return sorted(row for row in rows if any(row[4:]) or len(row) == 1)
 
+    assert found(_KEPT) == found(_TRUE), step
+    assert found(_LABELS) == found(_LABELLED), step
+
+
+def test_counts_follow_every_change(database_url: str) -> None:
+    """After each statement that writes jobs, and after rows were folded."""
     with psycopg.connect(database_url, autocommit=True) as connection:
         for step in _STEPS:
             connection.execute(step.encode())
-            assert found(_KEPT) == found(_TRUE), step
-            assert found(_LABELS) == found(_LABELLED), step
+            _assert_true_counts(connection, step)
+
+
+def test_jobs_written_during_the_upgrade_are_counted(database_url: str) -> None:
+    """A replica of the release before has not committed its jobs when the migration begins."""
+    migrate.downgrade(database_url, "0033")
+    with (
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(database_url, autocommit=True) as watcher,
+        psycopg.connect(database_url) as writer,
+    ):
+        writer.execute(_NEW.encode())
+        upgrading = pool.submit(migrate.upgrade, database_url)
+        while not watcher.execute(_WAITS.encode()).fetchall():
+            assert not upgrading.done()
+        writer.commit()
+        upgrading.result()
+        assert watcher.execute("SELECT count(*) FROM jobs").fetchall() == [(60,)]
+        _assert_true_counts(watcher)
+
+
+_WRITES = (_NEW, _CANCEL, "DELETE FROM jobs WHERE user_id = 'u4'")
+
+
+def test_a_writer_of_jobs_needs_no_right_on_counts(database_url: str) -> None:
+    """The triggers write with the rights of their owner."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(f"REVOKE ALL ON job_counts, job_labels FROM {LEADER}".encode())
+        connection.execute(f"SET ROLE {LEADER}".encode())
+        for step in _WRITES:
+            connection.execute(step.encode())
+        connection.execute("RESET ROLE")
+        _assert_true_counts(connection)
+
+
+def test_a_table_of_the_writer_does_not_take_the_counts(database_url: str) -> None:
+    """Temporary tables come first in a session's own search path."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(f"SET ROLE {LEADER}".encode())
+        connection.execute("CREATE TEMP TABLE job_counts (LIKE public.job_counts)")
+        for step in _WRITES:
+            connection.execute(step.encode())
+        assert connection.execute("SELECT * FROM job_counts").fetchall() == []
+        connection.execute("DROP TABLE pg_temp.job_counts")
+        _assert_true_counts(connection)
 
 
 def test_folding_leaves_one_row_of_each_key(database_url: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
+from core.errors import StoreDown
 from core.retention import RetentionRules
 from db import retention
 from db.store import PostgresStore
@@ -140,6 +141,20 @@ async def test_batches_until_nothing_is_left(store: PostgresStore, full_url: str
     async with await psycopg.AsyncConnection.connect(full_url) as connection:
         row = await (await connection.execute(query)).fetchone()
     assert row == (old_jobs,)
+
+
+async def test_counts_are_folded_even_where_a_delete_fails(
+    store: PostgresStore, database_url: str
+) -> None:
+    """Else the rows of counts grow without end."""
+    await execute(database_url, _FULL)
+    await execute(database_url, "UPDATE jobs SET cluster = 'c7'")
+    await execute(database_url, "ALTER TABLE dead_letters RENAME TO elsewhere")
+    with pytest.raises(StoreDown):
+        await store.prune(RULES, 10)
+    query = b"SELECT count(*), count(DISTINCT (tenant_id, cluster)) FROM job_counts"
+    async with await psycopg.AsyncConnection.connect(database_url) as connection:
+        assert await (await connection.execute(query)).fetchone() == (2, 2)
 
 
 async def test_held_rows_are_left_for_later(store: PostgresStore, full_url: str) -> None:

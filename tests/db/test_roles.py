@@ -24,6 +24,10 @@ from tests.db.builders import Maker, submitted
 from tests.db.contract.audit import ENTRY
 
 pytestmark = pytest.mark.slow
+_MISUSE = """
+CREATE TEMP TABLE mine (a int);
+CREATE TRIGGER mine AFTER TRUNCATE ON mine EXECUTE FUNCTION zen_jobs_truncate()
+"""
 RED, BLUE = Tenants(frozenset({"red"})), Tenants(frozenset({"blue"}))
 NOT_FOR_CALLERS = {"audit_log", "grants", "secrets", "tenants"}
 """Tables with tenants of which the API's role reads nothing."""
@@ -68,6 +72,9 @@ async def test_a_query_without_a_condition_sees_its_tenants_alone(
     assert await rows(pool, Tenants(), everything) == []
     assert await rows(pool, Tenants(frozenset({"red", "blue"})), everything) == ["blue-1", "red-1"]
     assert await rows(pool, EVERY_TENANT, everything) == ["blue-1", "red-1"]
+    counted = "SELECT DISTINCT tenant_id FROM job_counts ORDER BY 1"
+    assert await rows(pool, RED, counted) == ["red"]
+    assert await rows(pool, EVERY_TENANT, counted) == ["", "blue", "red"]
     for tenants, count in ((RED, 1), (Tenants(), 0), (EVERY_TENANT, 2)):
         assert await rows(pool, tenants, "SELECT count(*) FROM job_events") == [count]
 
@@ -125,6 +132,8 @@ DENIED = {
     "drop its triggers": (LEADER, "ALTER TABLE audit_log DISABLE TRIGGER ALL"),
     "change the schema as leader": (LEADER, "ALTER TABLE jobs ADD COLUMN mine int"),
     "change its version": (LEADER, "UPDATE alembic_version SET version_num = '0'"),
+    "empty the counts": (API, _MISUSE),
+    "empty the counts as leader": (LEADER, _MISUSE),
     "make roles": (LEADER, "CREATE ROLE mine SUPERUSER"),
 }
 
@@ -196,6 +205,17 @@ async def test_a_database_without_rights_for_us_says_so(
         await store.content_hash(JobKey("red", "0", "red-1"))
 
 
+async def test_a_missing_right_on_the_newest_tables_is_noticed(
+    pool: TenantPool, database_url: str
+) -> None:
+    """`/ready` asks for it."""
+    await pool.check()
+    with psycopg.connect(database_url) as connection:
+        connection.execute(f"REVOKE SELECT ON job_labels FROM {API}".encode())
+    with pytest.raises(StoreDown, match="permission denied for table job_labels"):
+        await pool.check()
+
+
 @pytest.fixture
 def plain_login(database_url: str) -> Iterator[str]:
     """The URL of a login that is no member of our roles."""
@@ -205,6 +225,31 @@ def plain_login(database_url: str) -> Iterator[str]:
     with psycopg.connect(database_url) as connection:
         connection.execute("DROP OWNED BY zen_plain")
         connection.execute("DROP ROLE zen_plain")
+
+
+@pytest.fixture
+def owner_login(database_url: str, empty_database_url: str) -> Iterator[str]:
+    """The URL of an empty database for a login that may make tables, but no roles. Our roles exist:
+    the other database has made them."""
+    with psycopg.connect(empty_database_url) as connection:
+        connection.execute("CREATE ROLE zen_owner LOGIN")
+        connection.execute("GRANT ALL ON SCHEMA public TO zen_owner")
+    yield empty_database_url.replace("zen@", "zen_owner@")
+    with psycopg.connect(empty_database_url) as connection:
+        connection.execute("DROP OWNED BY zen_owner")
+        connection.execute("DROP ROLE zen_owner")
+
+
+def test_an_owner_that_may_not_make_roles_gives_them_their_rights(owner_login: str) -> None:
+    """With the upgrade that makes the tables; what the owner may not become is still told."""
+    migrate.upgrade(owner_login)
+    with psycopg.connect(owner_login) as connection:
+        for role, right in ((LEADER, "INSERT"), (API, "SELECT")):
+            for table in ("jobs", "job_counts", "job_labels"):
+                query = "SELECT has_table_privilege(%s, %s, %s)"
+                assert connection.execute(query, (role, table, right)).fetchone() == (True,)
+    test_the_api_reads_bound_tables_alone(owner_login)
+    assert migrate.apply_roles_now(owner_login) == [LEADER, API]
 
 
 async def test_a_session_that_cannot_become_its_role_is_not_used(
