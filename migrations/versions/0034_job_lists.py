@@ -74,8 +74,9 @@ def _index(name: str, *columns: str | sa.TextClause, where: str | None = None) -
 
 def upgrade() -> None:
     # Replicas that still run write jobs: what they wrote is counted by the first fill, what they
-    # write next by the triggers.
-    op.execute("LOCK TABLE jobs IN SHARE ROW EXCLUSIVE MODE")
+    # write next by the triggers. Exclusive at once, as DROP INDEX needs it: a weaker lock first
+    # would deadlock with a transaction that has locked rows of jobs and then writes them.
+    op.execute("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
     _make_tables()
     _make_triggers()
     for name in ("newest", "tenant", "status", "labels"):

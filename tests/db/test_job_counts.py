@@ -72,18 +72,27 @@ def test_counts_follow_every_change(database_url: str) -> None:
             _assert_true_counts(connection, step)
 
 
-def test_jobs_written_during_the_upgrade_are_counted(database_url: str) -> None:
-    """A replica of the release before has not committed its jobs when the migration begins."""
+@pytest.mark.parametrize(
+    ("before", "meanwhile"),
+    [(_NEW, "SELECT"), ("SELECT FROM jobs FOR NO KEY UPDATE", _NEW)],
+    ids=["written", "locked"],
+)
+def test_jobs_written_during_the_upgrade_are_counted(
+    database_url: str, before: str, meanwhile: str
+) -> None:
+    """A replica of the release before has not committed its jobs when the migration begins, or has
+    locked rows and writes now: neither fails."""
     migrate.downgrade(database_url, "0033")
     with (
         ThreadPoolExecutor(1) as pool,
         psycopg.connect(database_url, autocommit=True) as watcher,
         psycopg.connect(database_url) as writer,
     ):
-        writer.execute(_NEW.encode())
+        writer.execute(before.encode())
         upgrading = pool.submit(migrate.upgrade, database_url)
         while not watcher.execute(_WAITS.encode()).fetchall():
             assert not upgrading.done()
+        writer.execute(meanwhile.encode())
         writer.commit()
         upgrading.result()
         assert watcher.execute("SELECT count(*) FROM jobs").fetchall() == [(60,)]
