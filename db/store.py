@@ -225,7 +225,7 @@ class PostgresStore:
             words = "the database does not have our schema yet (zen db upgrade makes it)"
             raise StoreDown(f"{words}: {fault.diag.message_primary}") from fault
         except psycopg.errors.InsufficientPrivilege as fault:
-            words = "the database does not let us (zen db upgrade gives our roles their rights)"
+            words = "the database does not let us (zen db roles gives our roles their rights)"
             raise StoreDown(f"{words}: {fault.diag.message_primary}") from fault
         if _is_cancelled():
             # The driver waits with asyncio.wait_for, which drops a cancellation that comes at the
