@@ -129,6 +129,10 @@ class TokenEndpoint:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # First of all: another user must not take the connections that the job may have.
+        if not self._is_the_jobs(writer):
+            writer.close()
+            return
         self._open += 1
         try:
             if self._open <= CONNECTIONS_MAX:
@@ -141,13 +145,15 @@ class TokenEndpoint:
             with suppress(OSError):
                 writer.close()
 
+    def _is_the_jobs(self, writer: asyncio.StreamWriter) -> bool:
+        there, here = (writer.get_extra_info(name) for name in ("peername", "sockname"))
+        if not there or not here:
+            return False  # it was gone before it was looked at
+        return owner_of(there[:2], here[:2]) == self._uid
+
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = parsed((await reader.readuntil(b"\r\n\r\n")).decode("latin-1"))
-        there, here = (writer.get_extra_info(name)[:2] for name in ("peername", "sockname"))
-        if owner_of(there, here) == self._uid:
-            said = answer(request, self._token(), self._clock.now().timestamp())
-        else:
-            said = EndpointAnswer(403, "Closed to this user\n")
+        said = answer(request, self._token(), self._clock.now().timestamp())
         body = said.body.encode()
         headers = {
             **_FLAVOR,

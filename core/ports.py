@@ -142,10 +142,15 @@ class Store(Protocol):
         ...
 
     async def outbox(
-        self, limit: int, topics: Collection[str] = (), *, besides: bool = True
+        self,
+        limit: int,
+        topics: Collection[str] = (),
+        *,
+        besides: bool = True,
+        without: Collection[int] = (),
     ) -> Sequence[OutboxRow]:
         """Unpublished messages in the order of their commit: of all topics besides these, or of
-        these alone."""
+        these alone; without the messages of these ids."""
         ...
 
     async def published(self, outbox_ids: Sequence[int]) -> None:

@@ -96,9 +96,12 @@ WHERE l.holder <> %(holder)s AND l.expires_at <= clock_timestamp()
 _RESIGN = """
 UPDATE leader SET holder = '', expires_at = clock_timestamp() WHERE holder = %s AND term = %s
 """
+# NOT IN is hashed in every plan; <> ALL of a parameter would be compared one by one.
 _OUTBOX = """
 SELECT outbox_id, topic, body, attributes::text, ordering_key FROM outbox
-WHERE published_at IS NULL AND (topic = ANY(%s)) <> %s ORDER BY outbox_id LIMIT %s
+WHERE published_at IS NULL AND (topic = ANY(%s)) <> %s
+    AND outbox_id NOT IN (SELECT unnest(%s::bigint[]))
+ORDER BY outbox_id LIMIT %s
 """
 # From the index alone, and no further than anybody would count.
 _QUEUED = """
@@ -435,9 +438,14 @@ class PostgresStore:
         return None if row is None else (row[0], row[1])
 
     async def outbox(
-        self, limit: int, topics: Collection[str] = (), *, besides: bool = True
+        self,
+        limit: int,
+        topics: Collection[str] = (),
+        *,
+        besides: bool = True,
+        without: Collection[int] = (),
     ) -> Sequence[OutboxRow]:
-        asked = (list(topics), besides, limit)
+        asked = (list(topics), besides, list(without), limit)
         async with self.connection() as connection:
             rows = await (await connection.execute(_OUTBOX, asked, binary=True)).fetchall()
         return [OutboxRow(r[0], OutMessage(r[1], r[2], mapping_of(r[3]), r[4])) for r in rows]

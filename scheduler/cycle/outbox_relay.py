@@ -18,7 +18,7 @@ from core.ports import Bus, Clock, Store
 from messaging.codec import start_lease
 from messaging.errors import ContentRefused
 from scheduler.cycle.leadership import Leadership
-from scheduler.cycle.start_secrets import HELD_MAX, SealedParts, StartSecrets
+from scheduler.cycle.start_secrets import SealedParts, StartSecrets
 
 log = structlog.get_logger("relay")
 BATCH = 500
@@ -67,6 +67,8 @@ class Relay:
         """Lease of a start that became a dead letter → when, and why with the dead letter's id; the
         newest last."""
         self._offset = 0
+        self._more = False
+        """Whether the last batch was full and some of it is held now: others stand behind it."""
 
     def poke(self) -> None:
         """There may be something to send."""
@@ -114,7 +116,7 @@ class Relay:
 
     async def _drain(self) -> None:
         try:
-            while await self.send_batch() >= BATCH:
+            while await self.send_batch() >= BATCH or self._more:
                 pass
         except (BusDown, StoreDown) as error:
             log.warning("outbox kept, trying again", why=str(error))
@@ -127,26 +129,38 @@ class Relay:
         """Publish one batch; a crash between the two calls sends it twice, which is allowed.
         Returns how many were sent."""
         refused = sorted(topic for topic, works in self._works.items() if not works)
-        size = BATCH + min(self._starts.held, HELD_MAX)
-        sent = await self._send(await self._store.outbox(size, refused))
+        sent = await self._send_some(refused, besides=True)
         # What is refused is tried apart, and not too often: however much there is of it, it does
         # not stand before the others.
         if refused and self._clock.monotonic() >= self._retry_at:
             for topic in refused:
-                sent += await self._send(await self._store.outbox(BATCH, [topic], besides=False))
+                sent += await self._send_some([topic], besides=False)
         return sent
 
-    async def _send(self, rows: Sequence[OutboxRow]) -> int:
-        found = self._starts.sort(rows)
+    async def _send_some(self, topics: Sequence[str], *, besides: bool) -> int:
+        """Of all topics besides these, or of these alone."""
+        held = self._starts.held
+        rows = await self._store.outbox(BATCH, topics, besides=besides, without=held)
+        full = len(rows) >= BATCH
+        found = self._starts.sort(rows, full=full)
+        if besides:
+            self._more = full and bool(set(self._starts.held) - set(held))
         self._remember_withheld(found.held)
         if found.refused:
             await self._refuse_starts(found.refused)
         by_topic: dict[str, list[OutboxRow]] = {}
         for row in found.ready:
+            if (row.message.topic in topics) is besides:
+                continue  # held before, and its topic has its own turn
             by_topic.setdefault(row.message.topic, []).append(row)
         sent = 0
         for topic, group in by_topic.items():
-            sent += await self._send_topic(topic, group)
+            # Rows that were held may have become ready together.
+            for first in range(0, len(group), BATCH):
+                passed = await self._send_topic(topic, group[first : first + BATCH])
+                sent += passed
+                if not passed:  # none may overtake these
+                    break
         return sent
 
     async def _send_topic(self, topic: str, rows: Sequence[OutboxRow]) -> int:

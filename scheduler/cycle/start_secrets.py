@@ -8,7 +8,8 @@ the sealed message alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import math
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -23,11 +24,14 @@ from scheduler.secrets.job_tokens import no_tokens
 
 log = structlog.get_logger("secrets")
 WAIT_S = 300.0
-"""For so long a start waits for secrets that cannot be had at the moment."""
+"""For so long a start waits for secrets that cannot be had at the moment. For tokens it waits as
+long as it takes: every start needs them, and an outage must not fail every job."""
 AGAIN_FIRST_S = 1.0
 AGAIN_MAX_S = 15.0
 AT_ONCE = 16
-HELD_MAX = 2000
+"""Starts that are asked for at once, and as many renewals beside them."""
+HELD_MAX = 20_000
+"""Rows that are kept in memory while they wait."""
 Resolve = Callable[[str, Mapping[str, str]], Awaitable[Mapping[str, str]]]
 _RENEWAL = "tokens"
 
@@ -38,6 +42,10 @@ async def no_secrets(tenant_id: str, references: Mapping[str, str]) -> Mapping[s
     raise SecretRefused(f"secrets: this deployment gives tenant {tenant_id} none ({names})")
 
 
+class TokensAway(SecretsAway):
+    """A token cannot be minted at the moment: ask again, however long it takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class SealedParts:
     """Puts into a message what stands in no table: values of secrets, and tokens."""
@@ -46,12 +54,16 @@ class SealedParts:
     mint: MintTokens = no_tokens
 
     async def filled(self, message: OutMessage) -> OutMessage:
-        """For sealing alone. SecretRefused, SecretsAway, StoreDown."""
+        """For sealing alone. SecretRefused, TokensAway, SecretsAway, StoreDown."""
         if SECRETS in message.attributes:
             tenant_id, references = wanted_secrets(message)
             message = with_secrets(message, await self.resolve(tenant_id, references))
         if TOKENS in message.attributes:
-            message = with_tokens(message, await self.mint(wanted_tokens(message)))
+            try:
+                tokens = await self.mint(wanted_tokens(message))
+            except (SecretsAway, StoreDown) as error:
+                raise TokensAway(str(error)) from error
+            message = with_tokens(message, tokens)
         return message
 
 
@@ -80,20 +92,28 @@ class StartSecrets:
     def __init__(self, fill: SealedParts, clock: Clock, poke: Callable[[], None]) -> None:
         self._fill, self._clock, self._poke = fill, clock, poke
         self._wanted: dict[int, _Wanted] = {}
+        self._held: dict[int, OutboxRow] = {}
+        """Until they are sent, or will not be: what follows for the same worker stays behind."""
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._renewal_turns = asyncio.Semaphore(AT_ONCE)
 
     @property
-    def held(self) -> int:
-        """How many starts wait for their values."""
-        return sum(one.message is None and not one.refused for one in self._wanted.values())
+    def held(self) -> Collection[int]:
+        """Ids of rows that wait here: `sort` knows them, nobody has to read them again."""
+        return list(self._held)
 
-    def sort(self, rows: Sequence[OutboxRow]) -> SortedStarts:
-        """In their order. A start that is new here is asked for."""
+    def sort(self, rows: Sequence[OutboxRow], *, full: bool = False) -> SortedStarts:
+        """These and the rows that were held before, in their order. A start that is new here is
+        asked for. `full`: rows that are not here may follow the last one."""
         found = SortedStarts([], [], [])
         workers: set[str] = set()
-        for row in rows:
+        last = rows[-1].outbox_id if full and rows else math.inf
+        known = self._held | {row.outbox_id: row for row in rows}
+        for _, row in sorted(known.items()):
             worker, wanted = row.message.ordering_key, self._of(row)
-            if (wanted is not None and wanted.refused) and worker not in workers:
+            if row.outbox_id > last:
+                found.held.append(row)
+            elif (wanted is not None and wanted.refused) and worker not in workers:
                 found.refused.append((row, wanted.refused))
             elif worker in workers or (wanted is not None and wanted.message is None):
                 found.held.append(row)
@@ -102,6 +122,9 @@ class StartSecrets:
                     workers |= {worker} - {""}
             else:
                 found.ready.append(row)
+        new = [row for row in found.held if row.outbox_id not in self._held]
+        room = max(0, HELD_MAX - len(self._held))
+        self._held |= {row.outbox_id: row for row in new[:room]}
         return found
 
     def message(self, row: OutboxRow) -> OutMessage:
@@ -112,6 +135,7 @@ class StartSecrets:
     def forget(self, rows: Sequence[OutboxRow]) -> None:
         """They are sent, or will not be."""
         for row in rows:
+            self._held.pop(row.outbox_id, None)
             if (wanted := self._wanted.pop(row.outbox_id, None)) is not None:
                 wanted.task.cancel()
 
@@ -120,6 +144,7 @@ class StartSecrets:
         for wanted in self._wanted.values():
             wanted.task.cancel()
         self._wanted.clear()
+        self._held.clear()
 
     def _of(self, row: OutboxRow) -> _Wanted | None:
         if SECRETS not in row.message.attributes and TOKENS not in row.message.attributes:
@@ -132,13 +157,16 @@ class StartSecrets:
 
     async def _ask(self, row: OutboxRow) -> None:
         wanted = self._wanted[row.outbox_id]
+        renews = row.message.attributes.get("kind") == _RENEWAL
         since, pause_s = self._clock.monotonic(), AGAIN_FIRST_S
         while True:
             try:
-                async with self._turns:
+                async with self._renewal_turns if renews else self._turns:
                     wanted.message = await self._fill.filled(row.message)
             except (SecretsAway, StoreDown) as error:
-                if self._clock.monotonic() - since < WAIT_S:
+                if isinstance(error, TokensAway):  # its secrets, if it has any, have come
+                    since = self._clock.monotonic()
+                if isinstance(error, TokensAway) or self._clock.monotonic() - since < WAIT_S:
                     log.warning(
                         "secrets of a start", lease=start_lease(row.message), why=str(error)
                     )

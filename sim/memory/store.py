@@ -259,11 +259,21 @@ class MemoryStore:
         return None if uid is None else (uid, self.tables.jobs[uid].content_hash)
 
     async def outbox(
-        self, limit: int, topics: Collection[str] = (), *, besides: bool = True
+        self,
+        limit: int,
+        topics: Collection[str] = (),
+        *,
+        besides: bool = True,
+        without: Collection[int] = (),
     ) -> Sequence[OutboxRow]:
         await self.reach()
         rows = self.tables.outbox.items()
-        wanted = (row for row in rows if (row[1].topic in topics) is not besides)
+        left_out = frozenset(without)
+        wanted = (
+            row
+            for row in rows
+            if (row[1].topic in topics) is not besides and row[0] not in left_out
+        )
         return [OutboxRow(*row) for row in islice(wanted, limit)]
 
     async def published(self, outbox_ids: Sequence[int]) -> None:

@@ -335,6 +335,15 @@ class Outbox:
             rows = await store.outbox(10, asked, besides=besides)
             assert [row.message.body for row in rows] == bodies
 
+    async def test_messages_can_be_left_out(self, store: Store) -> None:
+        """The limit counts the others alone."""
+        await put(store, send(b"1"), send(b"2"), send(b"3"), send(b"4"))
+        first, _, third, _ = await store.outbox(10)
+        held = [first.outbox_id, third.outbox_id]
+        for limit, bodies in ((10, [b"2", b"4"]), (1, [b"2"])):
+            rows = await store.outbox(limit, without=held)
+            assert [row.message.body for row in rows] == bodies
+
     async def test_nothing_appears_before_what_was_seen(self, store: Store) -> None:
         """While many commit at once, a message once visible is never preceded by a new one."""
         seen: list[int] = []

@@ -13,8 +13,10 @@ from core.errors import BusDown, StoreDown, TermPassed
 from core.messages import OutboxRow, OutMessage
 from core.ports import LeaderStatus
 from messaging.errors import BusRefused, ContentRefused
+from messaging.token_parts import TOKENS
 from scheduler.cycle.leadership import DatabaseClock, Leadership
 from scheduler.cycle.outbox_relay import RETRY_S, Relay
+from scheduler.cycle.start_secrets import SealedParts
 from tests.builders import NOW, at, live
 from tests.workers import as_sent
 
@@ -46,9 +48,15 @@ class Shelf:
         self.database_ahead = timedelta(0)
 
     async def outbox(
-        self, limit: int, topics: Collection[str] = (), *, besides: bool = True
+        self,
+        limit: int,
+        topics: Collection[str] = (),
+        *,
+        besides: bool = True,
+        without: Collection[int] = (),
     ) -> Sequence[OutboxRow]:
-        return [row for row in self.rows if (row.message.topic in topics) is not besides][:limit]
+        rows = [row for row in self.rows if row.outbox_id not in without]
+        return [row for row in rows if (row.message.topic in topics) is not besides][:limit]
 
     async def published(self, outbox_ids: Sequence[int]) -> None:
         self.rows = [row for row in self.rows if row.outbox_id not in outbox_ids]
@@ -434,3 +442,18 @@ async def test_replica_with_a_wrong_clock_writes_the_databases_time(clock: HandC
     right = DatabaseClock(clock)
     await Leadership(shelf, "me", live(), right).renew()  # type: ignore[arg-type]
     assert right.now() == NOW + timedelta(seconds=30)
+
+
+async def test_held_renewals_do_not_stand_before_a_stop(
+    clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are: one wake-up reads past them, and nobody reads them again."""
+    monkeypatch.setattr("scheduler.cycle.outbox_relay.BATCH", 2)
+    mark = {"kind": "tokens", TOKENS: "store"}
+    renewals = [OutboxRow(n, OutMessage("control", b"{}", mark, f"vm-{n}")) for n in range(9)]
+    shelf, wire = Shelf(*renewals, row(99, worker="vm-1"), clock=clock), Wire()
+    led = await leader(shelf)
+    sender = Relay(shelf, wire, led, clock, live(), as_sent, SealedParts())  # type: ignore[arg-type]
+    await sender._drain()
+    assert (wire.sent, shelf.rows) == ([b"99"], renewals)
+    sender._starts.close()

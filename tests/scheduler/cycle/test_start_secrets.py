@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from core.changes import DeadLetter
-from core.errors import SecretRefused, SecretsAway
+from core.errors import SecretRefused, SecretsAway, StoreDown
 from core.job_fields import WorkerSpec
 from core.job_tokens import AccessToken, TokenKind, TokenRequest, Tokens
 from core.messages import InMessage, OutboxRow, OutMessage, RenewTokens, StartJob, StopJob
@@ -172,9 +172,9 @@ async def test_a_deployment_without_secrets_says_so() -> None:
 async def test_values_are_forgotten_when_another_replica_leads(answers: Answers) -> None:
     starts = StartSecrets(SealedParts(answers.resolve), HandClock(), lambda: None)
     starts.sort([start(1)])
-    assert starts.held == 1
+    assert starts.held == [1]
     starts.close()
-    assert (starts.held, starts._wanted) == (0, {})
+    assert (starts.held, starts._wanted) == ([], {})
 
 
 def test_messages_of_others_are_left_as_they_are() -> None:
@@ -223,3 +223,57 @@ async def test_a_start_has_its_tokens_beside_its_secrets(answers: Answers) -> No
     assert order.tokens == {TokenKind.STORE: AccessToken("ya29.ml", 9.0)}
     assert order.secret_values == {"TOKEN": "hush of ml"}
     assert "ya29" not in repr(order) + repr(starts._wanted)
+
+
+async def test_an_outage_of_tokens_refuses_no_start(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it lasts; a refusal does."""
+    monkeypatch.setattr(start_secrets, "AGAIN_FIRST_S", 0.0)
+    clock, failures = HandClock(), [SecretsAway("STS answers 503"), StoreDown("away")]
+
+    async def mint(request: TokenRequest) -> Tokens:
+        clock.passed_s += 2 * start_secrets.WAIT_S
+        if failures:
+            raise failures.pop(0)
+        return {kind: AccessToken("ya29", 9.0) for kind in request.kinds}
+
+    answers.open.set()
+    row = OutboxRow(1, wanting(start(1).message, [TokenKind.STORE]))
+    starts = StartSecrets(SealedParts(answers.resolve, mint), clock, lambda: None)
+    starts.sort([row])
+    await settled()
+    found = starts.sort([row])
+    assert (found.ready, found.refused, failures) == ([row], [], [])
+    failures.append(SecretRefused("IAM answers PERMISSION_DENIED"))
+    starts.forget([row])
+    starts.sort([row])
+    await settled()
+    assert starts.sort([row]).refused == [(row, "IAM answers PERMISSION_DENIED")]
+
+
+async def test_a_start_does_not_wait_for_the_turns_of_renewals(answers: Answers) -> None:
+    never = asyncio.Event()
+
+    async def mint(request: TokenRequest) -> Tokens:
+        await never.wait()
+        return {}
+
+    answers.open.set()
+    renewals = [renewal(number, f"vm-{number}") for number in range(2, 3 + start_secrets.AT_ONCE)]
+    starts = StartSecrets(SealedParts(answers.resolve, mint), HandClock(), lambda: None)
+    starts.sort([*renewals, last := start(100)])
+    await settled()
+    assert starts.sort([]).ready == [last]
+    starts.close()
+
+
+async def test_what_was_held_does_not_overtake_rows_that_are_not_read_yet(answers: Answers) -> None:
+    """A full batch ends before it: others for the same worker may stand between."""
+    answers.open.set()
+    held, early = start(9), stop(5, "vm-2")
+    starts = StartSecrets(SealedParts(answers.resolve), HandClock(), lambda: None)
+    starts.sort([held])
+    await settled()
+    assert starts.sort([early], full=True).ready == [early]
+    assert starts.sort([]).ready == [held]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from config.live import LiveSettings
 from core.changes import Change, Send
+from core.errors import SecretRefused, SecretsAway, StoreDown
 from core.job import E
 from core.job_tokens import AccessToken, TokenKind, TokenRequest, Tokens
 from core.messages import InMessage, OutboxRow, OutMessage, RenewTokens
@@ -14,7 +18,7 @@ from messaging.codec import decode_control
 from messaging.proofs.control import SEAL_TO, ControlVerifier
 from messaging.proofs.heartbeats import BadProof
 from messaging.token_parts import TOKENS, wanted_tokens, with_tokens
-from scheduler.cycle.token_renewal import AGAIN_S, LOOK_S, TokenRenewal
+from scheduler.cycle.token_renewal import AGAIN_S, AT_ONCE, LOOK_S, TokenRenewal
 from tests.builders import NOW, HandClock, job, live, snapshot, vm
 from tests.workers import PROVEN, SCHEDULER, SIGNER, STRANGER, WORKER
 
@@ -28,8 +32,11 @@ class Outbox:
 
     def __init__(self) -> None:
         self.messages: list[OutMessage] = []
+        self.down = False
 
     async def commit(self, batches: Sequence[Sequence[Change]], term: int) -> None:
+        if self.down:
+            raise StoreDown("away")
         for batch in batches:
             self.messages += [change.message for change in batch if isinstance(change, Send)]
 
@@ -44,6 +51,7 @@ class Leader:
 
     def __init__(self, settings: LiveSettings | None = None) -> None:
         self.clock, self.outbox = HandClock(), Outbox()
+        self.failure: Exception | None = None
         self.renewal = TokenRenewal(
             self._mint,
             self.outbox,  # type: ignore[arg-type]  # all that it uses
@@ -53,6 +61,8 @@ class Leader:
         )
 
     async def _mint(self, request: TokenRequest) -> Tokens:
+        if self.failure is not None:
+            raise self.failure
         ends_at = self.clock.now().timestamp() + LIFE_S
         return {kind: AccessToken("ya29.hush", ends_at) for kind in request.kinds}
 
@@ -77,11 +87,43 @@ async def test_a_new_leader_renews_what_runs_and_then_at_half_time() -> None:
     assert len(await leader.look(LOOK_S)) == 1
 
 
-async def test_a_renewal_that_does_not_come_is_asked_for_again() -> None:
+async def test_a_renewal_is_asked_for_again_when_it_was_refused_not_while_it_is_unsent() -> None:
     leader = Leader()
-    await leader.look()
-    assert await leader.look(AGAIN_S - 1) == []
+    (message,) = await leader.look()
+    request = wanted_tokens(message)
+    leader.failure = SecretsAway("STS answers 503")
+    with pytest.raises(SecretsAway):
+        await leader.renewal.mint(request)
+    assert await leader.look(10 * AGAIN_S) == []
+    leader.failure = SecretRefused("no")
+    with pytest.raises(SecretRefused):
+        await leader.renewal.mint(request)
     assert len(await leader.look(LOOK_S)) == 1
+
+
+async def test_a_renewal_that_could_not_be_written_is_asked_for_again() -> None:
+    leader = Leader()
+    leader.outbox.down = True
+    with pytest.raises(StoreDown):
+        await leader.look()
+    leader.outbox.down = False
+    assert len(await leader.look(AGAIN_S)) == 1
+
+
+async def test_what_was_seen_is_sent_at_once() -> None:
+    leader = Leader()
+    running = asyncio.create_task(leader.renewal.run())
+    await asyncio.sleep(0)
+    leader.renewal.seen(SNAPSHOT)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    running.cancel()
+    assert len(leader.outbox.messages) == 1
+
+
+def test_ten_thousand_attempts_are_renewed_within_five_minutes() -> None:
+    """Though cycles that show a snapshot may be twice as rare as looks."""
+    assert 10_000 / AT_ONCE * 2 * LOOK_S <= 300
 
 
 async def test_nothing_is_sent_where_the_store_is_a_directory() -> None:
