@@ -19,6 +19,7 @@ from cli.connection import (
     TIMEOUT_S,
     ApiCall,
     CallFailed,
+    CannotBeSent,
     NoAnswerInTime,
     NobodyListens,
     Response,
@@ -202,6 +203,8 @@ class Client:
             raise Unreachable(
                 f"the {self._what} at {self.address} did not answer within {timeout_s:g} s"
             ) from error
+        except CannotBeSent as error:
+            raise ZenError(str(error)) from error  # no use in trying again
         except CallFailed as error:
             raise Unreachable(f"the {self._what} at {self.address} failed: {error}") from error
 
