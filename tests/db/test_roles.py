@@ -201,7 +201,7 @@ async def test_a_database_without_rights_for_us_says_so(
 ) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute(f"REVOKE SELECT ON jobs FROM {LEADER}".encode())
-    with pytest.raises(StoreDown, match="zen db upgrade gives our roles their rights"):
+    with pytest.raises(StoreDown, match="zen db roles gives our roles their rights"):
         await store.content_hash(JobKey("red", "0", "red-1"))
 
 
