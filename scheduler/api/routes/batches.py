@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from core.access import Right
 from core.errors import BadInput, Fault, StoreDown, ZenError
-from core.submission import json_schema, shown
+from core.submission import shown
 from scheduler.access.claims import refuse_named_defaults
 from scheduler.api.caller import ApiCaller
 from scheduler.api.http.endpoint import Body, Routes, decode, read_json, refuse_encodings, route
@@ -26,7 +26,15 @@ SCHEMA = {
     "type": "object",
     "required": ["jobs"],
     "additionalProperties": False,
-    "properties": {"jobs": {"type": "array", "maxItems": JOBS_MAX, "items": json_schema()}},
+    "properties": {
+        "jobs": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": JOBS_MAX,
+            "items": {},
+            "description": "Submissions, as in POST /api/v1/jobs; each is judged by itself.",
+        }
+    },
 }
 
 
@@ -68,10 +76,11 @@ class BatchRoutes(Routes):
         headers={
             "Idempotency-Key": "The n-th job (from 0) that has no job_id gets the key `<key>/n`."
         },
-        body=Body(SCHEMA, "batch", content_types=NDJSON),
+        body=Body(SCHEMA, "batch"),
     )
     async def submit(self, request: Request, caller: ApiCaller) -> BatchOut:
-        """Submit up to 1000 different jobs: `{"jobs": […]}`, or one JSON object per line.
+        """Submit up to 1000 different jobs: `{"jobs": […]}`, or one JSON object per line with the
+        content type `application/x-ndjson`.
 
         They are checked as if each came alone, and stored together where they can be."""
         jobs = await _read_jobs(request)
@@ -103,9 +112,9 @@ async def _read_jobs(request: Request) -> Sequence[object]:
         _refuse_many(len(lines))
         return [_line(line) for line in lines]
     data = await read_json(request)
-    jobs = data.get("jobs") if isinstance(data, dict) and len(data) == 1 else data
+    jobs = data.get("jobs") if isinstance(data, dict) and len(data) == 1 else None
     if not isinstance(jobs, list):
-        raise BadInput([Fault("jobs", shown(jobs), 'a list of jobs: {"jobs": […]}')])
+        raise BadInput([Fault("jobs", shown(data), 'a list of jobs: {"jobs": […]}')])
     _refuse_many(len(jobs))
     return jobs
 
