@@ -94,7 +94,8 @@ def submit(own: SubmitOptions, given: Given) -> None:
     """
     body = body_of(given, _with_env_file(native(read_file(own.file)) if own.file else {}, own))
     body = _program(own, _gpu_types(body, given))
-    if not {"command", "script", "workflow", "image"} & set(body):
+    # Of a file the service names every fault: a misspelt field is the likelier one.
+    if own.file is None and not {"command", "script", "workflow", "image"} & set(body):
         raise typer.BadParameter(
             f"no command; put it after --, for example: {PROGRAM} submit -- python3 -c 'print(42)'"
         )

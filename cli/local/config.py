@@ -25,6 +25,9 @@ VM_MB = 120
 VMS_PER_CORE = 8
 """Idle ones cost next to nothing; it is the jobs that need the cores."""
 
+LOSSES_FORGIVEN = 100
+"""The default of a service is 5: there a VM that is lost is a bad sign."""
+
 # A person watches: everything that waits on purpose waits shorter. The relations of
 # core.timers hold for these values too, and loading them proves it.
 TIMERS: Mapping[str, float] = {
@@ -126,6 +129,14 @@ def open_tenants(given: Mapping[str, Any]) -> dict[str, Any]:
     return {} if said or "tenants_strict" in given else {"tenants": {"create_on_submit": True}}
 
 
+def lost_by_down(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Each `zen down` loses all VMs of a laptop, which says nothing about the jobs on them. Many
+    are forgiven, unless the user's file says otherwise."""
+    budgets = given.get("budgets")
+    said = isinstance(budgets, dict) and "losses" in budgets
+    return {} if said else {"budgets": {"losses": LOSSES_FORGIVEN}}
+
+
 def one_user(given: Mapping[str, Any]) -> dict[str, Any]:
     """Without root all jobs run as the user of the stack, so that only one tenant may have some."""
     return {} if "single_tenant" in given or os.geteuid() == 0 else {"single_tenant": True}
@@ -164,6 +175,7 @@ def write_config(
     document.overlay(
         open_tenants({**document.values, **(more or {})})
         | one_user({**document.values, **(more or {})})
+        | lost_by_down({**({} if base is None else document.values), **(more or {})})
         | bound_topic(document.values)
         | overlay(settings, store, cap, more, given, cpu_floor)
     )

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from agent.inventory import FoundGpu, find_gpus, most_of_a_kind
-from cli.local.config import TIMERS, machine_mb
+from cli.local.config import LOSSES_FORGIVEN, TIMERS, machine_mb
 from core.errors import ZenError
 from core.names import CPU_TYPE, Names
 from core.tenants import DEFAULT_TENANT
@@ -114,6 +114,7 @@ def node_values(plan: NodePlan, socket: Path, store: Path) -> dict[str, Any]:
         "prefix": "zen",
         "store_url": f"file://{quote(str(store))}",
         "timers": dict(TIMERS),
+        "budgets": {"losses": LOSSES_FORGIVEN},
         "tenants": {"create_on_submit": True},
         "single_tenant": True,
         "submit": {"topics": {Names("zen").submit_topic: {"tenant": DEFAULT_TENANT}}},

@@ -187,6 +187,15 @@ def test_a_local_run_takes_changes_of_any_section(tmp_path: Path) -> None:
     assert "create_on_submit: false" in (tmp_path / "zen.yaml").read_text()
 
 
+@pytest.mark.parametrize(("more", "forgiven"), [({}, 100), ({"budgets": {"losses": 2}}, 2)])
+def test_a_laptop_that_goes_down_loses_its_vms_often(
+    tmp_path: Path, more: dict[str, object], forgiven: int
+) -> None:
+    """Each `zen down` loses them: a job that runs over many is not to blame."""
+    made = write_config(tmp_path / "zen.yaml", None, tmp_path, vm_cap(10_000, 2), more)
+    assert made.budgets.losses == forgiven
+
+
 def test_spot_templates_say_so(zen: Zen, tmp_path: Path) -> None:
     """A spot cluster's VMs are asked for as spot, and stopped when taken back."""
     base = write_config(tmp_path / "zen.yaml", None, tmp_path, vm_cap(10_000, 2), SPOT)

@@ -232,6 +232,15 @@ def test_options_win_over_a_file(zen: Zen, api: Api, tmp_path: Path, name: str) 
     assert api.body() == {"command": ["a"], "gpu_count": 4, "labels": {"x": "1", "y": "3"}}
 
 
+def test_a_file_without_a_command_is_judged_by_the_service(
+    zen: Zen, api: Api, tmp_path: Path
+) -> None:
+    """It knows the fields, so it can name the one that is misspelt."""
+    (tmp_path / "job.yaml").write_text("comand: [hostname]")
+    zen("submit", "-f", str(tmp_path / "job.yaml"))
+    assert api.body() == {"comand": ["hostname"]}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
