@@ -54,10 +54,15 @@ class LocalStack:
         """The process of a part: scheduler, bus, cloud, postgres."""
         return psutil.Process(self.run["processes"][part])
 
+    def schedulers(self) -> list[psutil.Process]:
+        """Its replicas."""
+        names = [name for name in self.run["processes"] if name.startswith("scheduler")]
+        return [self.process(name) for name in names]
+
     @property
     def database_url(self) -> str:
         """Travels by environment, so that is where to ask."""
-        return self.process("scheduler").environ()["DATABASE_URL"]
+        return self.schedulers()[0].environ()["DATABASE_URL"]
 
     def get(self, path: str, **params: Any) -> Json:
         answer = self.client.get(f"/api/v1{path}", params=params)
@@ -122,10 +127,12 @@ def state_directory() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def local_stack(changes: Mapping[str, Any] | None = None) -> Iterator[LocalStack]:
+def local_stack(
+    changes: Mapping[str, Any] | None = None, replicas: int = 1
+) -> Iterator[LocalStack]:
     """Up on the default configuration, with `changes` merged over it."""
     with state_directory() as home:
-        words = ["up", "--detach", "--quiet", "--port", "0"]
+        words = ["up", "--detach", "--quiet", "--port", "0", "--replicas", str(replicas)]
         zen(home, *words, *(["--changes", json.dumps(changes)] if changes else []))
         with connected(home) as stack:
             yield stack

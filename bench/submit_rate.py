@@ -24,6 +24,7 @@ import psutil
 import psycopg
 from rich.table import Table
 
+from bench.copied_rows import url_beside
 from bench.figures import tell
 from bench.local import ROOT, LocalStack, local_stack, wait_for
 from bench.report import figure, quantile, show
@@ -74,13 +75,14 @@ async def ask_until(target: SubmitTarget, until: float, taken: list[float]) -> N
             answer = await reader.readuntil(b"\r\n\r\n")
             if b" 201 " not in answer[:16]:
                 raise RuntimeError(answer.decode())
-            await reader.readexactly(_length(answer))
+            await reader.readexactly(length_of(answer))
             taken.append(time.perf_counter() - began)
     finally:
         writer.close()
 
 
-def _length(head: bytes) -> int:
+def length_of(head: bytes) -> int:
+    """Of the body that follows this head."""
     for line in head.lower().split(b"\r\n"):
         if line.startswith(b"content-length:"):
             return int(line.partition(b":")[2])
@@ -113,8 +115,7 @@ def measure(process: psutil.Process, target: SubmitTarget, args: argparse.Namesp
 @contextlib.contextmanager
 def bare_server(stack: LocalStack) -> Iterator[tuple[psutil.Process, int]]:
     """The ceiling on an empty database beside the stack's own."""
-    base, _, rest = stack.database_url.partition("?")
-    url = f"{base.rpartition('/')[0]}/bench_ceiling" + (f"?{rest}" if rest else "")
+    url = url_beside(stack.database_url, "bench_ceiling")
     with psycopg.connect(stack.database_url, autocommit=True) as connection:
         connection.execute("CREATE DATABASE bench_ceiling")
     migrate.upgrade(url)
