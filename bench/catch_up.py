@@ -56,6 +56,7 @@ TARGET_PER_S = 5_000
 ROWS_PER_COMMIT = 500
 WAIT_S = 120.0
 POLL_S = 0.02
+TOLD = ("per_s", "per_cpu_s")
 
 
 @dataclass(frozen=True, slots=True)

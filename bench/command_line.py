@@ -27,6 +27,15 @@ from bench.report import figure, show, verdict
 
 WALL_MS = 150.0
 HELP_MS = 100.0
+JOB = "JOB"
+COMMANDS = {
+    "jobs": ("jobs",),
+    "submit": ("submit", "-q", "--gpu-type", "l4", "--", "true"),
+    "show": ("show", JOB),
+    "status": ("status",),
+    "help": ("--help",),
+}
+TOLD = tuple(f"{name}_{what}" for name in COMMANDS for what in ("ms", "cpu_ms"))
 
 
 def timed(argv: Sequence[str], environment: Mapping[str, str], rounds: int) -> tuple[float, float]:
@@ -60,14 +69,10 @@ def main() -> None:
         job = stack.submit("true", gpu_type="l4")
         stack.finish(job)
         environment = {**os.environ, "ZEN_HOME": str(stack.home)}
-        calls = {
-            "jobs": (zen, "jobs"),
-            "submit": (zen, "submit", "-q", "--gpu-type", "l4", "--", "true"),
-            "show": (zen, "show", job),
-            "status": (zen, "status"),
-            "help": (zen, "--help"),
-        }
-        found = {name: timed(words, environment, rounds) for name, words in calls.items()}
+        found = {}
+        for name, words in COMMANDS.items():
+            named = (job if word == JOB else word for word in words)
+            found[name] = timed((zen, *named), environment, rounds)
         beside = peers(rounds)
     table = Table("", "wall, ms", "CPU, ms", "target", title=f"medians of {rounds} calls")
     for name, (wall, spent) in (found | beside).items():

@@ -68,6 +68,15 @@ TARGET_MS = 100.0
 TARGET_MB = 1024.0
 READY_S = 5.0
 ALL = "reads all"
+PHASES = ("steady", "rush")
+QUEUES = (10_000, 100_000, 1_000_000)
+SPANS = ("cpu_ms", "p99_ms", "cores", "server_cores")
+TOLD = (
+    *("ready_s", "rss_mb"),
+    *(f"{phase}_{span}" for phase in PHASES for span in SPANS),
+    *(f"{phase}_{span}_{queued}" for phase in PHASES for span in SPANS for queued in QUEUES),
+)
+"""Of the longest queue; with a length behind it, of that queue."""
 
 
 # --- measuring --------------------------------------------------------------------------
@@ -265,8 +274,8 @@ async def measure(
             if plan.submits_per_s:
                 others.append(asyncio.create_task(customers.come(), name="customers"))
             await asyncio.sleep(WARM_S)  # statements are prepared, caches are warm
-        for words, ends in (("steady", pace.ends_per_s), ("rush", plan.rush_per_s)):
-            if words == "rush" and not keeps:
+        for words, ends in ((PHASES[0], pace.ends_per_s), (PHASES[1], plan.rush_per_s)):
+            if words == PHASES[1] and not keeps:
                 continue
             pace.ends_per_s = ends
             customers.took.clear()
@@ -367,10 +376,9 @@ def report(rows: Sequence[_DecideRow], size: CrowdSize, plan: MeasurePlan) -> No
 
 
 def _tell(rows: Sequence[_DecideRow]) -> None:
-    """Of the longest queue."""
-    longest = max(row.queued for row in rows)
-    for row in rows:
-        if row.queued != longest or row.words == ALL:
+    """The longest queue comes last."""
+    for row in sorted(rows, key=lambda row: row.queued):
+        if row.words == ALL:
             continue
         name, spans = row.words, row.spans
         figures = {
@@ -380,6 +388,7 @@ def _tell(rows: Sequence[_DecideRow]) -> None:
             f"{name}_server_cores": spans.server_s / spans.seconds,
         }
         tell(**figures, ready_s=row.ready_s, rss_mb=row.rss_mb)
+        tell(**{f"{key}_{row.queued}": value for key, value in figures.items()})
 
 
 def _door_words(rows: Sequence[_DecideRow], plan: MeasurePlan) -> list[str]:
@@ -398,7 +407,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--queued", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--queued", type=int, nargs="+", default=QUEUES)
     parser.add_argument("--tenants", type=int, default=1000)
     parser.add_argument("--clusters", type=int, default=20)
     parser.add_argument("--vms", type=int, default=10_000)

@@ -26,6 +26,7 @@ VMS = 8
 GPU_TYPE = "l4"
 CLUSTER = "1xl4"
 SUBMITTERS = 8
+TOLD = ("per_s", "cpu_ms", "kb_per_job")
 STEPS = (
     ("placed", "claimed", "start sent → claimed by the VM"),
     ("claimed", "started", "claimed → running"),

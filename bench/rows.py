@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -13,10 +14,25 @@ class BenchRun:
     words: tuple[str, ...] = ()
     quick: tuple[str, ...] | None = None
     """Instead of `words`, on smaller sizes."""
+    quick_s: float = 40.0
+    """It is ended after so many seconds of --quick."""
 
     def command(self, quick: bool) -> tuple[str, ...]:
         words = self.words if not quick or self.quick is None else self.quick
         return ("-m", self.module, *words)
+
+    def title(self, quick: bool) -> str:
+        return " ".join(self.command(quick)[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPeer:
+    """A figure that stands beside that of a row: of another system, or of a lower bound."""
+
+    name: str
+    run: BenchRun
+    told: str
+    unit: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +51,25 @@ class BenchRow:
     """None: there is no bench for it."""
     told: str = ""
     """The name under which the bench tells it."""
-    peer: BenchRun | None = None
-    """The figure is divided by what this one tells under the same name."""
+    over: BenchPeer | None = None
+    """The figure is divided by this one."""
+    beside: tuple[BenchPeer, ...] = ()
+
+    @property
+    def peers(self) -> tuple[BenchPeer, ...]:
+        """All that is shown beside the figure."""
+        return (*(() if self.over is None else (self.over,)), *self.beside)
+
+    @property
+    def divided(self) -> tuple[BenchRun, ...]:
+        """The runs that make the figure."""
+        runs = (self.run, None if self.over is None else self.over.run)
+        return tuple(run for run in runs if run is not None)
 
     @property
     def runs(self) -> tuple[BenchRun, ...]:
-        return tuple(run for run in (self.run, self.peer) if run is not None)
+        """All that are read."""
+        return tuple(dict.fromkeys((*self.divided, *(peer.run for peer in self.peers))))
 
     def verdict(self, value: float) -> str:
         if self.must is None:
@@ -58,54 +87,120 @@ class BenchRow:
         return f"{sign} {' / '.join(named)}" if named else ""
 
 
+DRAINED = 200
+"""Jobs of the drain, of ours and of Slurm."""
+
 SUBMIT_16 = BenchRun("bench.submit_rate", ("--connections", "16"), ("--seconds", "3"))
 SUBMIT_64 = BenchRun(
     "bench.submit_rate", ("--connections", "64"), ("--connections", "64", "--seconds", "3")
 )
+PGQUEUER = BenchRun("bench.pgqueuer", (), ("--seconds", "3"))
+REPLICAS = BenchRun("bench.submit_replicas", (), ("--seconds", "3"), 60)
+BATCHES = BenchRun("bench.submit_batches", (), ("--rounds", "3"), 60)
 MESSAGES = BenchRun("bench.submit_messages", (), ("--messages", "2000"))
 START = BenchRun("bench.start_latency", (), ("--jobs", "15"))
+SLURM = BenchRun(
+    "bench.slurm", ("--drained", str(DRAINED)), ("--jobs", "10", "--drained", str(DRAINED)), 60
+)
+DRAIN = BenchRun("bench.loop", ("--jobs", str(DRAINED)), ("--jobs", str(DRAINED)))
 DECIDE = BenchRun(
     "bench.decide",
     ("--no-baseline",),
     ("--no-baseline", "--queued", "10000", "--seconds", "10"),
+    60,
 )
+GROWTH = BenchRun("bench.growth", (), None, 120)
 CATCH_UP = BenchRun(
-    "bench.catch_up", ("--vms", "10000", "--heartbeats", "10"), ("--vms", "2000", "--no-fsync")
+    "bench.catch_up",
+    ("--vms", "10000", "--heartbeats", "10"),
+    ("--vms", "10000", "--heartbeats", "5"),
+    90,
 )
-READS = BenchRun("bench.reads", (), ("--jobs", "100000", "--rounds", "15"))
-DRAIN = BenchRun("bench.loop", (), ("--jobs", "100"))
-SLURM = BenchRun("bench.slurm", (), ("--jobs", "10", "--drained", "60"))
+READS = BenchRun("bench.reads", (), ("--jobs", "100000", "--rounds", "15"), 60)
+TAKEOVER = BenchRun("bench.takeover", (), None, 60)
 COMMANDS = BenchRun("bench.command_line", (), ("--rounds", "10"))
+STORED = BenchRun("bench.stored_bytes", ("--minutes", "60"), ("--jobs", "1500"), 90)
+
+RUNS = (
+    *(SUBMIT_16, SUBMIT_64, PGQUEUER, REPLICAS, BATCHES, MESSAGES),
+    *(START, SLURM, DRAIN),
+    *(DECIDE, CATCH_UP, READS, TAKEOVER, COMMANDS, STORED, GROWTH),
+)
+"""In the order in which they are measured: what is divided by each other, one after the other."""
+
+
+def _submissions(run: BenchRun, connections: int) -> tuple[BenchRow, ...]:
+    """One by one, beside a server that checks nothing and a queue that is a table."""
+    beside = (
+        BenchPeer("ours", run, "per_s", "/s"),
+        BenchPeer("ceiling", run, "bare_per_s", "/s"),
+        BenchPeer("pgqueuer", PGQUEUER, f"single_{connections}_per_s", "/s"),
+    )
+    rate, cost = f"single POST ÷ ceiling, {connections} connections", "CPU of the server ÷ ceiling"
+    return (
+        BenchRow("P1", rate, "×", 0.65, 0.85, True, run, "r", beside=beside),
+        BenchRow("P1", f"{cost}'s, {connections}", "×", 1.8, 1.4, False, run, "cpu"),
+    )
+
+
+def _batches() -> Iterator[BenchRow]:
+    beside = (BenchPeer("pgqueuer", PGQUEUER, "batch_per_s", "/s"),)
+    for what, told in (
+        ("array of 1,000", "r_1000"),
+        ("array of 10,000", "r_10000"),
+        ("batch of 1,000, JSON", "batch_json"),
+        ("batch of 1,000, NDJSON", "batch_ndjson"),
+    ):
+        copy = f"{what} ÷ COPY of its rows"
+        yield BenchRow("P2", copy, "×", 0.6, 0.8, True, BATCHES, told, beside=beside)
+
+
+def _cycles(queued: int) -> Iterator[BenchRow]:
+    for words, name, must, stretch in (
+        ("steady: CPU p50", "steady_cpu_ms", 12, 8),
+        ("50 ends/s: CPU p50", "rush_cpu_ms", 25, 15),
+        ("50 ends/s: wall p99", "rush_p99_ms", 100, 60),
+    ):
+        what, told = f"cycle, {queued:,} queued, {words}", f"{name}_{queued}"
+        yield BenchRow("P4", what, "ms", must, stretch, False, DECIDE, told)
+
+
+_SLURM_START = BenchPeer("Slurm", SLURM, "p50_ms", "ms")
+_SLURM_DRAIN = BenchPeer("Slurm", SLURM, "per_s", "/s")
 
 ROWS = (
-    BenchRow("P1", "single POST ÷ ceiling, 16 connections", "×", 0.65, 0.85, True, SUBMIT_16, "r"),
-    BenchRow("P1", "CPU of the server ÷ ceiling's, 16", "×", 1.8, 1.4, False, SUBMIT_16, "cpu"),
-    BenchRow("P1", "single POST ÷ ceiling, 64 connections", "×", 0.65, 0.85, True, SUBMIT_64, "r"),
-    BenchRow("P1", "CPU of the server ÷ ceiling's, 64", "×", 1.8, 1.4, False, SUBMIT_64, "cpu"),
-    BenchRow("P1", "3 replicas: CPU per job ÷ that of one", "×", 1.1),
-    BenchRow("P2", "array of 10,000 ÷ COPY of the same rows", "×", 0.6, 0.8, True),
+    *_submissions(SUBMIT_16, 16),
+    *_submissions(SUBMIT_64, 64),
+    BenchRow("P1", "3 replicas: CPU per job ÷ of one", "×", 1.1, None, False, REPLICAS, "ratio"),
+    *_batches(),
+    BenchRow("P2", "others wait meanwhile", "ms", 50, None, False, BATCHES, "blocked_ms"),
     BenchRow("P2", "submissions by message", "/s", 1500, None, True, MESSAGES, "per_s"),
     BenchRow("P2", "CPU per submission by message", "ms", 1.0, None, False, MESSAGES, "cpu_ms"),
     BenchRow("P3", "submit → the command runs, p50", "ms", None, 30, False, START, "p50_ms"),
-    BenchRow("P3", "the same ÷ Slurm's", "×", 0.08, None, False, START, "p50_ms", SLURM),
-    BenchRow("P4", "cycle, steady: CPU p50", "ms", 12, 8, False, DECIDE, "steady_cpu_ms"),
-    BenchRow("P4", "cycle, 50 ends/s: CPU p50", "ms", 25, 15, False, DECIDE, "rush_cpu_ms"),
-    BenchRow("P4", "cycle, 50 ends/s: wall p99", "ms", 100, 60, False, DECIDE, "rush_p99_ms"),
+    BenchRow("P3", "the same ÷ Slurm's", "×", 0.08, None, False, START, "p50_ms", _SLURM_START),
+    *_cycles(10_000),
+    *_cycles(100_000),
+    *_cycles(1_000_000),
+    BenchRow("P4", "300 clusters: CPU p50", "ms", 60, None, False, GROWTH, "clusters_300_ms"),
+    BenchRow("P4", "100,000 VMs: CPU p50", "ms", 100, None, False, GROWTH, "vms_100k_ms"),
+    BenchRow("P4", "100,000 VMs: ready", "s", 8, None, False, GROWTH, "vms_100k_ready_s"),
+    BenchRow("P4", "100,000 VMs: memory", "MB", 700, None, False, GROWTH, "vms_100k_mb"),
     BenchRow("P5", "10,000 VMs at 10 s: cores", "", 0.25, 0.15, False, DECIDE, "steady_cores"),
     BenchRow("P5", "heartbeats that waited", "/s", 15_000, None, True, CATCH_UP, "per_s"),
     BenchRow("P6", "slowest question, p99", "ms", 50, 20, False, READS, "worst_p99_ms"),
     BenchRow("P6", "largest answer", "kB", 200, None, False, READS, "worst_kb"),
     BenchRow("P7", "no-op jobs drained", "/s", None, None, True, DRAIN, "per_s"),
-    BenchRow("P7", "the same ÷ Slurm's", "×", 1.5, 3, True, DRAIN, "per_s", SLURM),
+    BenchRow("P7", "the same ÷ Slurm's", "×", 1.5, 3, True, DRAIN, "per_s", _SLURM_DRAIN),
     BenchRow("P7", "CPU per job, all parts", "ms", 20, None, False, DRAIN, "cpu_ms"),
     BenchRow("P8", "replica: ready", "s", 1.5, None, False, DECIDE, "ready_s"),
-    BenchRow("P8", "first cycle after a kill of the leader", "s", 6),
+    BenchRow("P8", "first cycle after a kill", "s", 6, None, False, TAKEOVER, "takeover_s"),
     BenchRow("P9", "zen jobs, wall", "ms", 150, 90, False, COMMANDS, "jobs_ms"),
     BenchRow("P9", "zen submit, wall", "ms", 150, 90, False, COMMANDS, "submit_ms"),
     BenchRow("P9", "zen show, wall", "ms", 150, 90, False, COMMANDS, "show_ms"),
     BenchRow("P9", "zen status, wall", "ms", 150, 90, False, COMMANDS, "status_ms"),
     BenchRow("P9", "zen jobs, CPU", "ms", None, None, False, COMMANDS, "jobs_cpu_ms"),
     BenchRow("P9", "zen --help, wall", "ms", 100, None, False, COMMANDS, "help_ms"),
-    BenchRow("", "database bytes per finished job", "kB", 4, 2, False, DRAIN, "kb_per_job"),
-    BenchRow("", "memory over an hour of churn: growth", "MB", 0),
+    BenchRow("", "database bytes per finished job", "kB", 4, 2, False, STORED, "kb_per_job"),
+    BenchRow("", "dead rows, share", "", 0.2, None, False, STORED, "dead_rows_share"),
+    BenchRow("", "memory while jobs come and go", "MB", 5, None, False, STORED, "growth_mb"),
 )

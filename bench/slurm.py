@@ -32,6 +32,7 @@ CPUS = 64
 PHASE_S = 0.37
 """Between two starts: else each would meet that period at its worst moment."""
 READY_S = 60.0
+TOLD = ("p50_ms", "per_s")
 CONFIGURATION = """\
 ClusterName=bench
 SlurmctldHost={host}(127.0.0.1)
@@ -62,7 +63,7 @@ def available() -> str | None:
     """What is missing here; None: nothing."""
     programs = ("slurmctld", "slurmd", "sbatch", "squeue", "sinfo")
     if missing := [name for name in programs if shutil.which(name) is None]:
-        return f"not installed: {', '.join(missing)}"
+        return f"not installed ({', '.join(missing)}): apt-get install slurm-wlm"
     return None if os.geteuid() == 0 else "root is needed"
 
 

@@ -32,6 +32,7 @@ BASELINE_ROUNDS = 50
 SETTLE_S = 5.0
 STAGES = ("submitted", "placed", "claimed", "started", "exited_ok")
 COMMAND = ("date", "+%s.%N")
+TOLD = ("p50_ms",)
 
 
 @dataclass(frozen=True, slots=True)
