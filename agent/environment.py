@@ -111,9 +111,9 @@ INSIDE = AttemptDirectories(base=Path(HOME), checkpoints=Path(HOME) / "checkpoin
 def places_for(
     order: StartJob, vm_dir: Path, store: FileStore, open_place: Path | None = None
 ) -> AttemptDirectories:
-    """Checkpoints lie in the store if it is a file system. With gs:// they lie on the VM's disk:
-    they survive the attempt there, but not the VM. `open_place`: all of them are there, because the
-    job's user reaches neither."""
+    """Checkpoints lie in the store if it is a file system. Else they lie on the VM's disk, and
+    agent/checkpoint_sync.py stores them. `open_place`: all of them are there, because the job's
+    user reaches neither."""
     spec = order.spec
     # The members of a gang write one checkpoint together.
     key = job_key("checkpoints", spec.tenant_id, spec.user_id, order.job_name)

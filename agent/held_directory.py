@@ -89,7 +89,7 @@ class HeldDirectory:
                     return None
                 behind.pop()
                 continue
-            target = self._link("/".join([*behind, step]))
+            target = self.link("/".join([*behind, step]))
             if target is None:
                 behind.append(step)
                 continue
@@ -104,7 +104,7 @@ class HeldDirectory:
             ahead += target.split("/")[::-1]
         return "/".join(behind)
 
-    def _link(self, path: str) -> str | None:
+    def link(self, path: str) -> str | None:
         """Where the link points; None if it is no link, or nothing."""
         *steps, name = path.split("/")
         try:

@@ -9,9 +9,11 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from agent.checkpoint_sync import CheckpointSync, restored, sync_for
 from agent.containers.spec import Runtime
 from agent.environment import INSIDE, AttemptDirectories, places_for, write_size
 from agent.events import Exited, Input, Progressed, Signal, Started, StartFailed
@@ -61,6 +63,9 @@ class _Kept:
     base: HeldDirectory | None = None
     """Its directory, held since before the job ran: what it puts there later is not followed."""
     tail: StatusTail | None = None
+    sync: CheckpointSync | None = None
+    """Keeps its checkpoints; None: they lie in the store."""
+    restoring: asyncio.Task[str] | None = None
     endpoint: TokenEndpoint | None = None
     """Where it finds tokens of its tenant's account."""
 
@@ -97,6 +102,8 @@ class JobRunner:
         place = self._isolation.open_place
         store = store_for(order, self._store, self._tokens)
         kept = _Kept(order, places_for(order, self._vm_dir, store, place), kind, store)
+        directory = kept.places.checkpoints
+        kept.sync = sync_for(order, store, directory, self._sandbox, self._checkpoint_safe(order))
         self._jobs[order.lease_id] = kept
         kept.task = asyncio.create_task(self._run(kept), name=f"job {order.lease_id}")
 
@@ -108,6 +115,8 @@ class JobRunner:
         kept.told_to_end |= name in (Signal.TERM, Signal.KILL)
         if kept.saving is not None and name is Signal.KILL:
             kept.saving.cancel()
+        if kept.restoring is not None and kept.told_to_end:
+            kept.restoring.cancel()
         _tell(kept, f"{name}\n".encode())
 
     def resize(self, lease_id: str, size: Size) -> None:
@@ -151,7 +160,7 @@ class JobRunner:
         lease_id = kept.order.lease_id
         try:
             ended: Input = await self._keep(kept)
-            if isinstance(ended, Exited):
+            if isinstance(ended, Exited) and kept.base is not None:
                 ended = await self._save(kept, ended)
         except OSError as error:
             self._journal.error("job could not be kept", lease_id=lease_id, reason=str(error))
@@ -164,6 +173,8 @@ class JobRunner:
                 kept.base.close()
             if kept.endpoint is not None:
                 kept.endpoint.close()
+            if kept.sync is not None:
+                kept.sync.close()
         self._post(ended)
         await asyncio.to_thread(_remove, kept.places.base)
 
@@ -181,6 +192,8 @@ class JobRunner:
             order = kept.endpoint.told_to(order)
         if order.size is not None:
             write_size(order, order.size, kept.places)
+        if kept.sync is not None and (ended := await self._restore(kept, kept.sync)) is not None:
+            return ended
         # The shim starts while its order is made.
         async with self._shims.link(kept.kind.shim) as shim:
             try:
@@ -201,6 +214,23 @@ class JobRunner:
             finally:
                 log.cancel()
 
+    def _checkpoint_safe(self, order: StartJob) -> Callable[[float], None]:
+        return lambda step: self._post(Progressed(order.lease_id, None, step))
+
+    async def _restore(self, kept: _Kept, sync: CheckpointSync) -> Input | None:
+        """None: its checkpoint is there, if it has one."""
+        lease_id = kept.order.lease_id
+        kept.restoring = task = asyncio.create_task(restored(sync))
+        await asyncio.wait([task])
+        kept.restoring = None
+        if task.cancelled():
+            return Exited(lease_id, 128 + signal.SIGTERM, "it was stopped before it began")
+        if (error := task.exception()) is not None:
+            return Exited(lease_id, None, f"its checkpoint could not be restored: {error}")
+        if note := task.result():
+            await self._add_to_log(kept, note)
+        return None
+
     async def _save(self, kept: _Kept, ended: Exited) -> Exited:
         """Its outputs first: a client that hears of the end can fetch them. What a job leaves that
         failed or was ended is worth a moment, no more."""
@@ -208,6 +238,12 @@ class JobRunner:
         wait_s = LEFTOVERS_TOLD_S if kept.told_to_end else LEFTOVERS_S
         path = self._artifacts(kept.order)
         assert kept.base is not None, "it ran"
+        if kept.sync is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await kept.sync.store_now()
+            if kept.sync.note:
+                await self._add_to_log(kept, kept.sync.note)
         names = [str(directories.outputs) for directories in (kept.places, INSIDE, INSIDE_JOB)]
         outputs = OutputDirectory(kept.base, names, self._sandbox.outputs_max)
         kept.saving = asyncio.create_task(store_outputs(kept.store, path, outputs))
@@ -254,27 +290,33 @@ class JobRunner:
         kept.tail = tail = StatusTail(kept.base, bytes_max=self._sandbox.status_max)
         meta = MetaFile(kept.store, self._artifacts(kept.order), kept.base)
         following = [
-            asyncio.create_task(self._follow_status(lease_id, tail)),
+            asyncio.create_task(self._follow_status(kept, tail)),
             asyncio.create_task(meta.follow()),
         ]
+        if kept.sync is not None:
+            following.append(asyncio.create_task(kept.sync.follow()))
         last = await shim.words()
         for task in following:
             task.cancel()
-        self._look(lease_id, tail)
+        self._look(kept, tail)
         if not last:
             await kept.kind.abandon(kept.order, kept.pid)
         killed_by = kept.kind.ended(kept.order)
         return _exited(kept.order, {**last, "note": last.get("note") or killed_by})
 
-    async def _follow_status(self, lease_id: str, tail: StatusTail) -> None:
+    async def _follow_status(self, kept: _Kept, tail: StatusTail) -> None:
         while True:
             await asyncio.sleep(STATUS_EVERY_S)
-            self._look(lease_id, tail)
+            self._look(kept, tail)
 
-    def _look(self, lease_id: str, tail: StatusTail) -> None:
+    def _look(self, kept: _Kept, tail: StatusTail) -> None:
         status = tail.look()
-        if status.progress is not None or status.checkpoint_step is not None:
-            self._post(Progressed(lease_id, status.progress, status.checkpoint_step))
+        step = status.checkpoint_step
+        if kept.sync is not None and step is not None:
+            kept.sync.announce(step)  # it counts when it is safe
+            step = None
+        if status.progress is not None or step is not None:
+            self._post(Progressed(kept.order.lease_id, status.progress, step))
 
 
 def _remove(directory: Path) -> None:

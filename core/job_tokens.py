@@ -7,11 +7,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
+def name_of_gang(job_id: str, rank: int) -> str:
+    """The job that people know: a member's own id has its rank at the end."""
+    return job_id.removesuffix(f".{rank}") if rank else job_id
+
+
 class TokenKind(StrEnum):
     """What a token is for."""
 
     STORE = "store"
-    """The agent stores logs and outputs of one attempt with it, and nothing else."""
+    """The agent stores logs, outputs and checkpoints of one attempt with it, and nothing else."""
     GOOGLE = "google"
     """The job itself calls Google with it, as its tenant's account."""
 
@@ -37,6 +42,13 @@ class TokenRequest:
     attempt: int
     lease_id: str
     kinds: tuple[TokenKind, ...]
+    rank: int = 0
+    """Among the members of its gang."""
+
+    @property
+    def job_name(self) -> str:
+        """The job that people know."""
+        return name_of_gang(self.job_id, self.rank)
 
 
 Tokens = Mapping[TokenKind, AccessToken]

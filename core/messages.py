@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from core.job_fields import WorkerSpec
-from core.job_tokens import Tokens
+from core.job_tokens import Tokens, name_of_gang
 from core.slots import gpus_among
 from core.worker_identity import WorkerPublicKeys
 
@@ -173,8 +173,7 @@ class StartJob:
     @property
     def job_name(self) -> str:
         """The job that people know: a member's own id has its rank at the end."""
-        job_id = self.spec.job_id
-        return job_id.removesuffix(f".{self.rank}") if self.rank else job_id
+        return name_of_gang(self.spec.job_id, self.rank)
 
     @property
     def gpus(self) -> tuple[int, ...]:
@@ -233,6 +232,7 @@ class RenewTokens(_ToAttempt):
 
     tenant_id: str
     tokens: Tokens = field(default_factory=dict, repr=False)
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)

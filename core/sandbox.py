@@ -20,6 +20,11 @@ class SandboxRules:
     code 74, and nothing of it is stored. Holes of sparse files count."""
     log_max_mb: int = 1000
     """The log of one attempt; the job goes on, the rest of its output is dropped."""
+    checkpoints_max_gb: int = 500
+    """What a job may have in its checkpoint directory where that is kept in a bucket; a checkpoint
+    with more is not stored, and the job's log says so."""
+    checkpoints_keep: int = 3
+    """How many checkpoints of a job a bucket keeps: the newest ones."""
     status_max_mb: int = 64
     """How much of one attempt's status file is read."""
     pids_max: int = 16_384
@@ -39,6 +44,10 @@ class SandboxRules:
         return self.log_max_mb * MB
 
     @property
+    def checkpoints_max(self) -> int:
+        return self.checkpoints_max_gb * GB
+
+    @property
     def status_max(self) -> int:
         return self.status_max_mb * MB
 
@@ -46,6 +55,8 @@ class SandboxRules:
 BOUNDS = {
     "outputs_max_gb": (1, 1_000_000),
     "log_max_mb": (1, 1_000_000),
+    "checkpoints_max_gb": (1, 1_000_000),
+    "checkpoints_keep": (1, 1000),
     "status_max_mb": (1, 1_000_000),
     "pids_max": (16, 4_000_000),
     "uid_first": (1000, 2**31 - 2),

@@ -77,6 +77,7 @@ SECRETS = "secrets"
 """In the outbox alone: an attribute of starts whose secrets are put in when they are sent."""
 _RESOLVE = "resolve"
 _ATTEMPT = ("job_id", "user_id", "attempt", "lease_id")
+_TOKENS_OF = (*_ATTEMPT, "tenant_id", "rank")
 _ORDERS: Mapping[str, tuple[type[StopJob | ContinueJob | GoJob], tuple[str, ...]]] = {
     "stop": (StopJob, ("grace_s", "reason")),
     "continue": (ContinueJob, ("answers",)),
@@ -127,7 +128,7 @@ def decode_control(message: InMessage) -> Control:
             return ResizeJob(**to, **named, size=_size(news.size))
         case "tokens":
             fresh = wire.from_bytes(message.body, wire.WireTokens)
-            named = {name: getattr(fresh, name) for name in (*_ATTEMPT, "tenant_id")}
+            named = {name: getattr(fresh, name) for name in _TOKENS_OF}
             return RenewTokens(**to, **named, tokens=tokens_from(fresh.tokens))
         case "drain":
             return DrainVm(**to, reason=wire.from_bytes(message.body, wire.WireDrain).reason)
@@ -152,7 +153,7 @@ def _control_body(message: Control) -> tuple[str, Mapping[str, object]]:
             named = {name: getattr(message, name) for name in _ATTEMPT}
             return "resize", {**named, "size": _size_body(message.size)}
         case RenewTokens():
-            return "tokens", {name: getattr(message, name) for name in (*_ATTEMPT, "tenant_id")}
+            return "tokens", {name: getattr(message, name) for name in _TOKENS_OF}
         case DrainVm():
             return "drain", {"reason": message.reason}
         case KeepWarm():

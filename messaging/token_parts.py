@@ -11,7 +11,7 @@ from messaging import wire
 
 TOKENS = "tokens"
 """In the outbox alone: the kinds of tokens that are put in when the message is sent."""
-_NAMED = ("job_id", "user_id", "attempt", "lease_id", "tenant_id")
+_NAMED = ("job_id", "user_id", "attempt", "lease_id", "tenant_id", "rank")
 
 
 def wanting(message: OutMessage, kinds: Collection[TokenKind]) -> OutMessage:

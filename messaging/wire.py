@@ -129,6 +129,7 @@ class WireTokens(Struct):
     lease_id: Id
     user_id: Id = "0"
     tenant_id: Id = "default"
+    rank: Count = 0
     tokens: dict[str, WireToken] = {}
 
 

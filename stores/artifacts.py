@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from core.errors import ZenError
-from stores.base import AttemptPath, ObjectStore, quoted
+from stores.base import AttemptPath, ObjectStore, OversizedObject, quoted, read_document
 
 FILES_MAX = 100_000
 MANIFEST_BYTES_MAX = 64 * 1024 * 1024
@@ -91,14 +91,8 @@ async def write_manifest(store: ObjectStore, path: ArtifactPath, manifest: Manif
 
 async def read_manifest(store: ObjectStore, path: ArtifactPath) -> Manifest | None:
     """None: this attempt has stored nothing, or not all of it."""
-    data = b""
-    while chunk := await store.get(path.manifest, len(data), MANIFEST_BYTES_MAX):
-        data += chunk
-        if len(data) > MANIFEST_BYTES_MAX:
-            raise BadManifest(f"{path.manifest} has more than {MANIFEST_BYTES_MAX} bytes")
-    if chunk is None:
-        return None
     try:
-        return msgspec.json.decode(data, type=Manifest)
-    except msgspec.MsgspecError as error:
+        data = await read_document(store, path.manifest, MANIFEST_BYTES_MAX)
+        return None if data is None else msgspec.json.decode(data, type=Manifest)
+    except (OversizedObject, msgspec.MsgspecError) as error:
         raise BadManifest(f"{path.manifest} cannot be read: {error}") from error

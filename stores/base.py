@@ -23,6 +23,12 @@ class StoreUnavailable(ZenError):
     code = "store_unavailable"
 
 
+class OversizedObject(ZenError):
+    """The store holds something else under that name; a human has to look."""
+
+    code = "oversized_object"
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptPath:
     """Where one kind of files of one attempt lies."""
@@ -109,6 +115,10 @@ class ObjectStore(Protocol):
         there is nothing under that key."""
         ...
 
+    async def delete(self, key: str) -> None:
+        """Nothing is under that key afterwards. Nothing happens if there was nothing."""
+        ...
+
     async def numbers(self, key: str) -> Sequence[int]:
         """The numbers among the names directly below the key, in order."""
         ...
@@ -158,6 +168,16 @@ def quoted(part: str) -> str:
     # File systems allow 255 bytes. "%~" cannot come out of quote(), so no other id lands here.
     digest = hashlib.sha256(part.encode(errors="surrogatepass")).hexdigest()
     return f"{text[:100]}%~{digest}"
+
+
+async def read_document(store: ObjectStore, key: str, bytes_max: int) -> bytes | None:
+    """A whole object; None if there is none. OversizedObject if it is larger than it may be."""
+    data = b""
+    while chunk := await store.get(key, len(data), bytes_max):
+        data += chunk
+        if len(data) > bytes_max:
+            raise OversizedObject(f"{key} has more than {bytes_max} bytes")
+    return None if chunk is None else data
 
 
 def check_range(offset: int, limit: int) -> int:

@@ -117,10 +117,9 @@ class GcsStore:
 
     async def get(self, key: str, offset: int, limit: int) -> bytes | None:
         last = offset + check_range(offset, limit) - 1
-        url = f"{self._host}/storage/v1/b/{self._bucket}/o/{quote(self._prefix + key, safe='')}"
         answer = await self.call(
             "GET",
-            url,
+            self._object(self._prefix + key),
             {"alt": "media"},
             headers={"Range": f"bytes={offset}-{last}"},
             accept=(200, 206, 404, 416),
@@ -128,6 +127,9 @@ class GcsStore:
         if answer.status_code == 404:
             return None
         return b"" if answer.status_code == 416 else answer.content
+
+    async def delete(self, key: str) -> None:
+        await self.call("DELETE", self._object(self._prefix + key), {}, accept=(200, 204, 404))
 
     async def numbers(self, key: str) -> Sequence[int]:
         folder = f"{self._prefix}{key}/"
@@ -160,6 +162,9 @@ class GcsStore:
             "ifGenerationMatch": "0",
         }
         await self.call("POST", self._uploads, query, data=data, accept=(200, 412))
+
+    def _object(self, name: str) -> str:
+        return f"{self._host}/storage/v1/b/{self._bucket}/o/{quote(name, safe='')}"
 
     @property
     def _uploads(self) -> str:
@@ -196,8 +201,7 @@ class GcsStore:
             ]
 
     async def _download(self, segment: Segment, first: int, last: int) -> bytes:
-        url = f"{self._host}/storage/v1/b/{self._bucket}/o/{quote(segment.name, safe='')}"
-        headers = {"Range": f"bytes={first}-{last}"}
+        url, headers = self._object(segment.name), {"Range": f"bytes={first}-{last}"}
         answer = await self.call("GET", url, {"alt": "media"}, headers=headers, accept=(200, 206))
         return answer.content
 

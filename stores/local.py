@@ -9,7 +9,7 @@ import itertools
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -60,6 +60,9 @@ class LocalStore:
         file = self._root / key
         data = await asyncio.to_thread(_read, file, offset, limit)
         return None if not data and not await asyncio.to_thread(file.is_file) else data
+
+    async def delete(self, key: str) -> None:
+        await asyncio.to_thread(_delete, self._root / key)
 
     async def numbers(self, key: str) -> Sequence[int]:
         return await asyncio.to_thread(_numbers, self._root / key)
@@ -118,6 +121,14 @@ def _save(root: Path, file: Path, source: BinaryIO) -> StoredObject:
         os.close(fd)
         part.unlink(missing_ok=True)
     return StoredObject(size, digest.hexdigest())
+
+
+def _delete(file: Path) -> None:
+    """With its directory if that is empty: numbers() would name it for ever."""
+    with _writing(file):
+        file.unlink(missing_ok=True)
+    with suppress(OSError):
+        file.parent.rmdir()
 
 
 def _settle(fd: int, part: Path, file: Path, root: Path) -> None:

@@ -129,6 +129,7 @@ class TokenRenewal:
             attempt=job.attempt,
             lease_id=lease.lease_id,
             tenant_id=job.spec.tenant_id,
+            rank=job.gang.rank if job.gang is not None else 0,
         )
         current = self._settings.current
         return addressed(encode_control(order, current.names), vm, kinds_for(job.spec, current))

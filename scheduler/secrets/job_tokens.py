@@ -12,6 +12,7 @@ from core.job_fields import WorkerSpec
 from core.job_tokens import AccessToken, TokenKind, TokenRequest, Tokens, account_fault
 from stores.artifacts import ArtifactPath
 from stores.base import LogPath
+from stores.checkpoints import CheckpointPath
 
 
 class TokenSource(Protocol):
@@ -34,14 +35,15 @@ def kinds_for(spec: WorkerSpec, settings: Settings) -> tuple[TokenKind, ...]:
 
 
 def prefixes_of(request: TokenRequest, store_url: str) -> tuple[str, tuple[str, ...]]:
-    """The bucket, and where the attempt stores its log and its outputs. Another attempt of the
-    same job has other ones."""
+    """The bucket, and where the attempt stores its log and its outputs, which no other attempt of
+    the job does, and the checkpoints of the job, which all of them do."""
     parts = urlsplit(store_url)
     root = parts.path.strip("/")
     keys = [
         kind(request.tenant_id, request.user_id, request.job_id, request.attempt).key
         for kind in (LogPath, ArtifactPath)
     ]
+    keys.append(CheckpointPath(request.tenant_id, request.user_id, request.job_name).key)
     return parts.netloc, tuple(f"{root}/{key}/" if root else f"{key}/" for key in keys)
 
 

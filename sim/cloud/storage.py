@@ -40,6 +40,7 @@ class PretendStorage:
     def add_routes(self, app: web.Application) -> None:
         app.router.add_get(OBJECTS, self._list)
         app.router.add_get(OBJECTS + "/{name:.+}", self._media)
+        app.router.add_delete(OBJECTS + "/{name:.+}", self._delete)
         app.router.add_post(UPLOADS, self._post)
         app.router.add_put(UPLOADS, self._put)
 
@@ -91,8 +92,7 @@ class PretendStorage:
         return web.json_response(about)
 
     async def _media(self, request: web.Request) -> web.Response:
-        # Of the path as it was sent: names have percent signs of their own.
-        name = unquote(request.rel_url.raw_path.partition("/o/")[2])
+        name = _name_of(request)
         if (refused := self._refused(request, name=name)) is not None:
             return refused
         data = self.objects.get((request.match_info["bucket"], name))
@@ -105,6 +105,14 @@ class PretendStorage:
         if int(first) >= len(data):
             return _error(416, "beyond its end")
         return web.Response(status=206, body=data[int(first) : int(last or len(data)) + 1])
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        name = _name_of(request)
+        if (refused := self._refused(request, name=name)) is not None:
+            return refused
+        if self.objects.pop((request.match_info["bucket"], name), None) is None:
+            return _error(404, "no such object")
+        return web.Response(status=204)
 
     async def _list(self, request: web.Request) -> web.Response:
         query, bucket = request.query, request.match_info["bucket"]
@@ -124,6 +132,11 @@ class PretendStorage:
         sizes = [{"name": name, "size": str(len(self.objects[bucket, name]))} for name in page]
         more = {"nextPageToken": rest[0]} if rest else {}
         return web.json_response({"items": sizes, **more})
+
+
+def _name_of(request: web.Request) -> str:
+    """Of the path as it was sent: names have percent signs of their own."""
+    return unquote(request.rel_url.raw_path.partition("/o/")[2])
 
 
 async def _body(request: web.Request) -> bytes:

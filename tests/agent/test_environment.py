@@ -10,14 +10,8 @@ import pytest
 from agent.environment import argv_for, environment_for, places_for
 from core.messages import StartJob
 from stores.local import LocalStore
+from tests.agent.bucket import Bucket
 from tests.agent.orders import start
-
-
-class Bucket(LocalStore):
-    """A store that is not a file system."""
-
-    def directory(self, key: str) -> None:  # type: ignore[override]  # the port allows None
-        """None: there is no such directory."""
 
 
 def env(order: StartJob, root: Path) -> dict[str, str]:

@@ -47,6 +47,7 @@ async def cloud(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Google]:
 def token_for(cloud: Google, job_id: str) -> AccessToken:
     """As the scheduler would have it minted for attempt 1."""
     names = [f"{kind}/acme/u1/{job_id}/1/" for kind in ("logs", "artifacts")]
+    names.append(f"checkpoints/acme/u1/{job_id}/")
     whole = tuple(f"projects/_/buckets/bucket/objects/{name}" for name in names)
     ends_at = cloud.clock() + 60
     grant = TokenGrant(SCHEDULER, ends_at, (Boundary("bucket", whole, tuple(names)),))

@@ -48,6 +48,12 @@ print(host, ask("email"), ask("token")[:30], flush=True)
 while len(sys.argv) == 1 and not pathlib.Path("go").exists():
     time.sleep(0.1)
 """
+SAVES = """
+if [ -n "$ZEN_RESUME_FROM" ]; then cat "$ZEN_RESUME_FROM/deep/model"; exit 0; fi
+mkdir "$ZEN_CHECKPOINT_DIR/deep" && echo seven > "$ZEN_CHECKPOINT_DIR/deep/model"
+echo '{"step": 7, "checkpoint": true}' >> "$ZEN_STATUS_FILE"
+sleep 1000
+"""
 READ = (
     *("jobs", "dead-letters", "audit", "secrets", "config", "alerts", "vms", "events", "status"),
     *("whoami", "tenants", "config/versions", "keys"),
@@ -142,6 +148,16 @@ def test_a_job_outlives_its_tokens(planted: Stack) -> None:
     (work / "go").touch()
     assert planted.wait_through_restart(job)["status"] == "SUCCEEDED"
     assert planted.log(job).split() == ["one", "two"]
+
+
+def test_checkpoints_in_a_bucket_outlive_their_vm(planted: Stack) -> None:
+    """Each attempt reaches those of its job by its own token. A step counts once it is stored."""
+    job = planted.submit("sh", "-c", SAVES, job_id="saves")
+    wait_for("a safe step", lambda: planted.job(job)["checkpoint_step"])
+    planted.zen("sim", "crash", planted.job(job)["vm"]["name"])
+    ended = planted.wait(job, seconds=90)
+    assert (ended["status"], ended["attempt"]) == ("SUCCEEDED", 2)
+    assert planted.log(job).split() == ["seven"]
 
 
 def test_a_job_that_asks_is_its_tenants_account(planted: Stack) -> None:

@@ -99,6 +99,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._answer(308, b"", {"Range": f"bytes=0-{len(have) - 1}"} if have else {})
 
+    def do_DELETE(self) -> None:
+        name = unquote(urlsplit(self.path).path.partition("/o/")[2])
+        if not self._refused():
+            found = self.gcs.objects.pop(name, None)
+            self._answer(404 if found is None else 204, b"")
+
     def _stored(self, name: str, data: bytes) -> None:
         self.gcs.objects[name] = data
         if self.gcs.lose_next:

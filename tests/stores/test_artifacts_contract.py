@@ -72,6 +72,16 @@ async def test_saved_is_read(store: FileStore, size: int) -> None:
     assert await store.get("a/b/c", max(0, size - 1), 10) == data[-1:]
 
 
+async def test_deleted_is_gone(store: FileStore) -> None:
+    """Its number too; what was never there can be deleted as well."""
+    await store.put("a/7/data", b"x")
+    await store.put("a/8/data", b"y")
+    await store.delete("a/7/data")
+    await store.delete("a/7/data")
+    assert await store.get("a/7/data", 0, 10) is None
+    assert await store.numbers("a") == [8]
+
+
 async def test_saved_again_is_replaced(store: FileStore) -> None:
     """A repeat by the same writer wins, also a shorter one, from its beginning."""
     source = io.BytesIO(b"first and long")

@@ -41,8 +41,11 @@ def test_a_bucket_needs_a_token_and_a_directory_does_not() -> None:
 
 
 def test_an_attempts_own_directories_alone() -> None:
-    """Ids are quoted, so that none leads to another job's; the last slash ends the number."""
-    below = ("logs/acme/u%2F1/job/2/", "artifacts/acme/u%2F1/job/2/")
+    """Ids are quoted, so that none leads to another job's; the last slash ends the number. Members
+    of a gang share their checkpoints."""
+    below = ("logs/acme/u%2F1/job/2/", "artifacts/acme/u%2F1/job/2/", "checkpoints/acme/u%2F1/job/")
+    member = replace(REQUEST, job_id="job.3", rank=3)
+    assert prefixes_of(member, "gs://b")[1][2] == "checkpoints/acme/u%2F1/job/"
     assert prefixes_of(REQUEST, "gs://b") == ("b", below)
     assert prefixes_of(REQUEST, "gs://b/p/q/") == ("b", tuple(f"p/q/{key}" for key in below))
 
