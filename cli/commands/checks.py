@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +25,10 @@ SIDE_BY_SIDE = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
 """Three at a time, since they wait more than they work; the tests of one file together, for what
 they share; tests/conftest.py has the order of the files."""
 
+PATIENT = "--timeout=3600"
+"""Beside other work a test takes as long as that work."""
+LEAST_PRIORITY = ("nice", "-n", "19")
+
 Result = tuple[str, int, float]
 """Name, exit code, seconds."""
 
@@ -34,6 +39,8 @@ class CheckStep:
 
     name: str
     argv: tuple[str, ...]
+    aside: bool = False
+    """It runs beside the others, on the processor time that they leave; its words come last."""
 
 
 def _tool(name: str) -> str:
@@ -103,7 +110,7 @@ def run_tests(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 def parts_of_tests() -> tuple[CheckStep, ...]:
     """Whole stacks of processes mostly wait, on deadlines that are real: the simulation, which
-    only computes, must not be in their way."""
+    only computes, takes what they leave of the processors and is never in their way."""
     stacks = ("tests/e2e", "tests/clients", "tests/attacks")
     examples = "tests/examples"
     simulation = ("tests/sim/virtual/test_run.py", "tests/sim/virtual/test_run_can_fail.py")
@@ -112,7 +119,7 @@ def parts_of_tests() -> tuple[CheckStep, ...]:
         CheckStep("units and adapters", (*PYTEST, *SIDE_BY_SIDE, *others)),
         CheckStep("whole stacks", (*PYTEST, *SIDE_BY_SIDE, *stacks)),
         CheckStep("examples", (*PYTEST, *SIDE_BY_SIDE, examples)),
-        CheckStep("simulation", (*PYTEST, "-n", "2", *simulation)),
+        CheckStep("simulation", (*PYTEST, "-n", "2", PATIENT, *simulation), aside=True),
     )
 
 
@@ -142,12 +149,49 @@ class PartResult:
 
 
 def _run_parts(parts: Sequence[CheckStep], scratch: Path, as_json: bool) -> list[PartResult]:
-    ended: list[PartResult] = []
-    for number, part in enumerate(parts):
-        report = scratch / f"{number}.xml"
-        words = (*part.argv[: len(PYTEST)], f"--junitxml={report}", *part.argv[len(PYTEST) :])
-        ended.append(PartResult(*_run(replace(part, argv=words), as_json), _counts(report)))
-    return ended
+    reports = [scratch / f"{number}.xml" for number in range(len(parts))]
+    steps = [
+        replace(part, argv=(*PYTEST, f"--junitxml={report}", *part.argv[len(PYTEST) :]))
+        for part, report in zip(parts, reports, strict=True)
+    ]
+    results: dict[str, Result] = {}
+    with ExitStack() as stack:
+        waits = [stack.enter_context(_aside(one, scratch, as_json)) for one in steps if one.aside]
+        for one in steps:
+            if not one.aside:
+                results[one.name] = _run(one, as_json)
+        for wait in waits:
+            ended = wait()
+            results[ended[0]] = ended
+    return [
+        PartResult(*results[step.name], _counts(report))
+        for step, report in zip(steps, reports, strict=True)
+    ]
+
+
+@contextmanager
+def _aside(step: CheckStep, scratch: Path, as_json: bool) -> Iterator[Callable[[], Result]]:
+    """Runs it until the end of the block at the latest; the call waits and says what it said."""
+    clock = SystemClock()
+    began, told = clock.monotonic(), scratch / f"{step.name}.txt"
+    with told.open("wb") as out:
+        process = subprocess.Popen(
+            (*LEAST_PRIORITY, *step.argv), cwd=ROOT, stdout=out, stderr=subprocess.STDOUT
+        )
+
+    def wait() -> Result:
+        code = process.wait()
+        stream = sys.stderr if as_json else sys.stdout
+        stream.write(told.read_text(encoding="utf-8", errors="replace"))
+        stream.flush()
+        return _told(step, code, clock.monotonic() - began, as_json)
+
+    try:
+        yield wait
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
 
 
 def _counts(report: Path) -> tuple[int, int, int] | None:
@@ -170,7 +214,10 @@ def _run(step: CheckStep, as_json: bool) -> Result:
     began = clock.monotonic()
     output = sys.stderr.fileno() if as_json else None
     done = subprocess.run(step.argv, cwd=ROOT, stdout=output, check=False)
-    took_s = round(clock.monotonic() - began, 2)
+    return _told(step, done.returncode, clock.monotonic() - began, as_json)
+
+
+def _told(step: CheckStep, code: int, took_s: float, as_json: bool) -> Result:
     if not as_json:
-        say(f"{'ok    ' if done.returncode == 0 else 'FAILED'} {step.name} ({took_s:.1f} s)")
-    return step.name, done.returncode, took_s
+        say(f"{'ok    ' if code == 0 else 'FAILED'} {step.name} ({took_s:.1f} s)")
+    return step.name, code, round(took_s, 2)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.commands import checks
-from cli.commands.checks import PYTEST, CheckStep, parts_of_tests
+from cli.commands.checks import PATIENT, PYTEST, CheckStep, parts_of_tests
 from cli.main import run
 from cli.paths import ROOT
 from tests.conftest import LONG_FILES
@@ -27,7 +27,7 @@ def three_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in (("test_good.py", GOOD), ("test_bad.py", BAD)):
         (tmp_path / name).write_text(text)
     parts = (
-        CheckStep("good", (*PYTEST, str(tmp_path / "test_good.py"))),
+        CheckStep("good", (*PYTEST, str(tmp_path / "test_good.py")), aside=True),
         CheckStep("bad", (*PYTEST, str(tmp_path / "test_bad.py"))),
         CheckStep("none", (*PYTEST, str(tmp_path / "missing.py"))),
     )
@@ -47,6 +47,13 @@ def test_table_of_the_parts(three_parts: None, capfd: pytest.CaptureFixture[str]
     assert rows[-2].endswith("FAILED (exit code 1)")
     assert rows[-1].startswith("none 0 0 0 ")
     assert "why not" in told
+
+
+def test_what_only_computes_leaves_the_processors_to_the_rest() -> None:
+    """It runs beside the others, is never in their way, and may take as long as they do."""
+    aside = [step for step in parts_of_tests() if step.aside]
+    assert [step.name for step in aside] == ["simulation"]
+    assert PATIENT in aside[0].argv
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ from sim.memory.config_versions import MemoryConfigVersions
 from sim.memory.store import MemoryStore
 from sim.virtual.run import SimulationPlan, simulate
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 SEEDS = range(1, 25)
 """Most guards are missed by the first seed already: what each of them is there for is made to
