@@ -8,6 +8,9 @@ file on the socket means that the agent is dead, even by SIGKILL: the job dies a
 runs only after its pid is told: if the shim is killed, the agent knows which process group to end,
 or there is none.
 
+A shim that the server forked says "again" with its last words if nothing of its job is left: the
+agent may then send one byte with the descriptor of another job's log, and all begins anew.
+
 `until`, renewed by lines `UNTIL seconds` on the monotonic clock, is how long the job may compute
 without a word: the agent moves it with each heartbeat that the bus confirms. Past it the shim
 freezes the job by itself, because an agent that hangs cannot, and the job may soon be given to
@@ -107,19 +110,28 @@ def reap() -> tuple[dict[int, int], bool]:
         ended[pid] = status
 
 
-def kill_all() -> None:
-    """SIGKILL until nothing is left below us; bounded, because a process in the kernel's hands
-    may not die."""
+def kill_all() -> bool:
+    """SIGKILL until nothing is left below us, and whether that is so; bounded, because a process in
+    the kernel's hands may not die."""
     pause_s = 0.001
     for _ in range(KILL_ROUNDS):
         _, others = reap()
-        left = descendants() if others else []
-        if not left:
-            break
-        for pid in left:
+        if not others:
+            return True
+        for pid in descendants():
             send_signal(pid, signal.SIGKILL)
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, KILL_PAUSE_MAX_S)
+    return False
+
+
+def hear(socket_fd: int) -> tuple[bytes, int | None]:
+    """What a shim that is a process of its own is told after its last words: nothing but the end
+    of file counts."""
+    try:
+        return os.read(socket_fd, 65536), None
+    except ConnectionError:
+        return b"", None
 
 
 class Shim:
@@ -127,6 +139,8 @@ class Shim:
 
     def __init__(self, socket_fd: int, log_fd: int) -> None:
         self.socket_fd, self.log_fd = socket_fd, log_fd
+        self.hear = hear
+        """Words of the agent, and perhaps the log of another job: the last thing that it sent."""
         for fd in (socket_fd, log_fd):
             # Not for the job: it could speak in our name, and would hide our death.
             os.set_inheritable(fd, False)
@@ -151,29 +165,38 @@ class Shim:
     def _die(self, *_: object) -> None:
         self.told_to_die = True
 
-    def run(self) -> None:
+    def run(self) -> bool:
+        """One job, and whether there is another one."""
         self._say({"shim": os.getpid()})
         line = self._line()
         if line is None:
-            return
+            return False
         order = json.loads(line)
         if order["until"] is not None:
             self.until = order["until"]
         if self._begin(order):
             words = self._watch()
             if words is None:
-                return
+                return False
             self._say(words)
-        self._see_off()
+        return self._see_off()
 
-    def _see_off(self) -> None:
-        """Until the agent has read our last words and hangs up. If we went before, a word of its
-        own that crosses them would break the connection, and they would be lost."""
+    def _see_off(self) -> bool:
+        """Until the agent has read our last words and hangs up, or has another job, whose log comes
+        with its word. If we went before, a word of its own that crosses them would break the
+        connection, and they would be lost."""
         if self.log_fd >= 0:
             os.close(self.log_fd)  # the agent waits for its end first
             self.log_fd = -1
-        while not self.told_to_die and self._read():
-            self.buffer = b""
+        while not self.told_to_die:
+            words, log_fd = self.hear(self.socket_fd)
+            if log_fd is not None:  # whatever came before it was meant for the job that ended
+                self.log_fd, self.buffer = log_fd, b""
+                self.until, self.held, self.stopped = math.inf, False, False
+                return True
+            if not words:
+                break
+        return False
 
     def _watch(self) -> dict[str, object] | None:
         """How the job ended; None if the agent died first."""
@@ -281,11 +304,11 @@ class ProcessShim(Shim):
         ended, _ = reap()
         if self.job not in ended:
             return None
-        kill_all()
+        about = {"again": kill_all(), "note": self.memory.note}
         status = ended[self.job]
         if os.WIFSIGNALED(status):
-            return {"signal": os.WTERMSIG(status), "note": self.memory.note}
-        return {"exit": os.WEXITSTATUS(status), "note": self.memory.note}
+            return {"signal": os.WTERMSIG(status), **about}
+        return {"exit": os.WEXITSTATUS(status), **about}
 
     def _destroy(self) -> None:
         kill_all()
@@ -323,6 +346,7 @@ class ProcessShim(Shim):
         failure = b""
         while chunk := os.read(error_out, 4096):
             failure += chunk
+        os.close(error_out)
         if failure:
             os.waitpid(self.job, 0)
             self._say(json.loads(failure))
@@ -377,12 +401,12 @@ def keep(heir: type[Shim], words: list[str]) -> None:
         shim.run()
 
 
-def keep_forked(heir: type[Shim], socket_fd: int, log_fd: int) -> None:
+def keep_forked(shim: Shim) -> None:
     """The life of a shim that the shim server forked: only its socket says that the agent died, so
     that it outlives the server."""
-    shim = heir(socket_fd, log_fd)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    shim.run()
+    while shim.run():
+        pass
 
 
 def main() -> None:

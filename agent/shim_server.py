@@ -3,6 +3,7 @@ wait for an interpreter to start.
 
 Runs with the word SOCKET_FD, standard library only, in one thread. Each packet of the agent is one
 byte and two descriptors, the shim's socket and its job's log; the forked child becomes that shim.
+It may keep one job after another: its own socket brings the log of the next one.
 End of file means that the agent is dead or needs no more shims. Shims outlive the server: each
 hears the agent on a socket of its own, and ends when the agent does.
 """
@@ -19,6 +20,7 @@ from agent.shim import ProcessShim, keep_forked, reap
 
 FDS = 2
 """Of one request: SOCKET_FD and LOG_FD of a shim."""
+WORDS_MAX = 64 * 1024
 
 
 def serve(requests: socket.socket) -> None:
@@ -43,11 +45,27 @@ def _fork(requests: socket.socket, socket_fd: int, log_fd: int) -> None:
     code = 1
     try:
         requests.close()  # else the agent would not see the server's death
-        keep_forked(ProcessShim, socket_fd, log_fd)
+        shim = ProcessShim(socket_fd, log_fd)
+        shim.hear = hear_of_another
+        keep_forked(shim)
         code = 0
     except BaseException:  # a forked child must never return
         sys.excepthook(*sys.exc_info())
     os._exit(code)
+
+
+def hear_of_another(socket_fd: int) -> tuple[bytes, int | None]:
+    """Words of the agent, and the log of another job if they bring it."""
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, socket_fd)
+    try:
+        words, fds, _, _ = socket.recv_fds(link, WORDS_MAX, 1)
+    except ConnectionError:
+        return b"", None
+    finally:
+        link.detach()
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    return words, fds[0] if fds else None
 
 
 def main() -> None:
@@ -57,5 +75,6 @@ def main() -> None:
         signal.signal(ignored, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda *_: reap())  # the call that waits goes on afterwards
     # What was imported is the same in all shims: the collector must not write to it.
+    gc.disable()
     gc.freeze()
     serve(requests)

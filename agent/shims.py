@@ -1,5 +1,6 @@
 """Starts shims: by the agent's shim server, or each as a process of its own.
 
+A shim of the server whose job has ended waits for another job, so that most jobs cost no new shim.
 The server is an aid, never a condition. A shim that it does not deliver, because it was killed,
 hangs or cannot fork, is started as a process of its own, and the server is started anew.
 """
@@ -27,6 +28,8 @@ SERVER_WAIT_S = 10.0
 SERVER_AGAIN_S = 5.0
 """Between two starts of the server: one that always dies must not cost more than its shims do."""
 BURY_WAIT_S = 1.0
+IDLE_MAX = 8
+"""Shims that wait for a job: as many as most VMs have slots, each a few megabytes."""
 ENDS = frozenset({"exit", "signal", "lost", "failed"})
 """A shim that says one of these has left nothing behind, and goes."""
 
@@ -49,22 +52,53 @@ class _ShimFiles:
     log_fd: int
     process: subprocess.Popen[bytes] | None = None
     """None: the server's child."""
+    streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+    """Of a shim that has kept a job before."""
 
     def close(self) -> None:
         self.socket.close()
         os.close(self.log_fd)
 
 
+@dataclass(frozen=True, slots=True)
+class _IdleShim:
+    """Its job has ended and left nothing behind: it can keep another one."""
+
+    socket: socket.socket
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def awake(self) -> _ShimFiles | None:
+        """It answers as one that has just begun; None if it is gone."""
+        log_out, log_in = os.pipe()
+        try:
+            if self.reader.at_eof() or self.writer.is_closing():
+                raise ConnectionError("it was killed while it waited")
+            socket.send_fds(self.socket, [b"n"], [log_in])
+        except OSError:
+            os.close(log_out)
+            self.writer.close()
+            return None
+        finally:
+            os.close(log_in)
+        return _ShimFiles(self.socket, log_out, streams=(self.reader, self.writer))
+
+
 class ShimLink:
-    """One shim from its start to its end. A shim that is told nothing ends with the block."""
+    """One shim for one job. A shim that is told nothing ends with the block."""
 
     def __init__(self, shims: Shims, program: ShimProgram) -> None:
         self._shims, self._program = shims, program
-        self._files: _ShimFiles | None = shims.fork() if program.by_server else None
-        self._server = shims.server if self._files is not None else None
+        self._files = shims.idle() if program.by_server else None
+        self._server: subprocess.Popen[bytes] | None = None
+        if self._files is None and program.by_server:
+            self._files = shims.fork()
+            self._server = shims.server
         if self._files is None:
             self._files = _spawn(program.words)
-        self._process = self._files.process
+        self._socket, self._process = self._files.socket, self._files.process
+        self._again = False
+        """Whether it can keep another job."""
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self.output = asyncio.StreamReader(limit=CHUNK)
@@ -77,15 +111,15 @@ class ShimLink:
         """The process, which waits for its first word; None if it was killed before."""
         await self._connect()
         try:
-            async with asyncio.timeout(SERVER_WAIT_S if self._server is not None else None):
+            async with asyncio.timeout(SERVER_WAIT_S if self._process is None else None):
                 said = await self.words()
         except TimeoutError:
             said = {}
-        if not said and self._server is not None:
+        if not said and self._process is None:
             # Nobody was told to run anything: a shim that comes late finds its socket closed.
             self._shims.fork_failed(self._server)
             await self._close()
-            self._files, self._server = _spawn(self._program.words), None
+            self._files = _spawn(self._program.words)
             self._process = self._files.process
             return await self.begun()
         pid = said.get("shim")
@@ -100,6 +134,7 @@ class ShimLink:
         found = json.loads(line) if line.endswith(b"\n") else {}
         said: Mapping[str, object] = found if isinstance(found, dict) else {}
         self._over = not said or not ENDS.isdisjoint(said)
+        self._again = said.get("again") is True and self._process is None
         return said
 
     def tell(self, *lines: bytes) -> None:
@@ -124,7 +159,10 @@ class ShimLink:
                 while await self.words():
                     pass
         finally:
-            await self._close()
+            if self._again and self._reader is not None and self._writer is not None:
+                self._shims.keep(_IdleShim(self._socket, self._reader, self._writer))
+            else:
+                await self._close()
 
     async def _connect(self) -> None:
         assert self._files is not None, "a shim is connected to once"
@@ -133,7 +171,9 @@ class ShimLink:
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(self.output), os.fdopen(files.log_fd, "rb", 0)
         )
-        self._reader, self._writer = await asyncio.open_connection(sock=files.socket)
+        self._reader, self._writer = files.streams or await asyncio.open_connection(
+            sock=files.socket
+        )
 
     async def _close(self) -> None:
         if self._files is not None:
@@ -156,6 +196,8 @@ class Shims:
         self.server: subprocess.Popen[bytes] | None = None
         self._requests: socket.socket | None = None
         self._again_at = 0.0
+        self._idle: list[_IdleShim] = []
+        self._closed = False
 
     def open(self) -> None:
         """Start the server, if it was not started a moment ago."""
@@ -182,6 +224,21 @@ class Shims:
         """A shim that starts now. OSError if the machine cannot."""
         return ShimLink(self, program)
 
+    def idle(self) -> _ShimFiles | None:
+        """The shim whose job ended last; None if none waits. Shims that were killed are passed
+        over."""
+        while self._idle:
+            if (files := self._idle.pop().awake()) is not None:
+                return files
+        return None
+
+    def keep(self, shim: _IdleShim) -> None:
+        """For the next job; one too many goes."""
+        if len(self._idle) < IDLE_MAX and not self._closed:
+            self._idle.append(shim)
+        else:
+            shim.writer.close()
+
     def fork(self) -> _ShimFiles | None:
         """A shim by the server; None if there is none now. One that does not come, or whose server
         dies first, has its socket closed."""
@@ -204,10 +261,17 @@ class Shims:
         """It died, or it hangs: the next shim finds another one."""
         if server is not None and server is self.server:
             self.journal.warning("shim server failed", pid=server.pid)
-            self.close()
+            self._end_server()
 
     def close(self) -> None:
-        """The server goes; its shims stay until their jobs end."""
+        """The server goes, and shims that wait for a job; others stay until theirs ends."""
+        self._closed = True
+        for shim in self._idle:
+            shim.writer.close()
+        self._idle.clear()
+        self._end_server()
+
+    def _end_server(self) -> None:
         if self._requests is not None:
             self._requests.close()
         if self.server is not None:

@@ -48,10 +48,10 @@ def cpu_times(stack: LocalStack) -> dict[str, float]:
     parts["postgres"] = [postgres, *postgres.children(recursive=True)]
     parts["agents"] = stack.agents()
     spent = {name: sum(map(_cpu, processes)) for name, processes in parts.items()}
-    servers = [child for agent in parts["agents"] for child in agent.children()]
-    ended = [process.cpu_times() for process in (*parts["agents"], *servers)]
+    below = [child for agent in parts["agents"] for child in agent.children(recursive=True)]
+    ended = [process.cpu_times() for process in (*parts["agents"], *below)]
     waited = sum(times.children_user + times.children_system for times in ended)
-    spent["jobs and their shims"] = waited + sum(map(_cpu, servers))
+    spent["jobs and their shims"] = waited + sum(map(_cpu, below))
     return spent
 
 

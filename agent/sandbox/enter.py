@@ -21,8 +21,8 @@ _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_SLAVE = 32, 4096, 16384, 1 << 19
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
 _CAPABILITIES = 64
-"""More than any kernel has; the ones that it does not know are refused, which is fine."""
-_OOM_FIRST = "500"
+"""More than any kernel has: it refuses the first one that it does not know."""
+_OOM_FIRST = b"500"
 """A machine without memory ends a job before it ends what runs the jobs."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -71,7 +71,11 @@ def _limit_processes(most: int) -> None:
 
 def _become(uid: int, gid: int, groups: list[int]) -> None:
     for capability in range(_CAPABILITIES):
-        _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+        if (
+            _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+            and ctypes.get_errno() == errno.EINVAL
+        ):
+            break  # the kernel knows no more
     # The pipes of its output: a job may open /dev/stdout and /dev/stderr by name.
     for fd in (1, 2):
         os.fchown(fd, uid, gid)
@@ -120,10 +124,11 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int, data: 
         raise OSError(ctypes.get_errno(), f"mount on {target}")
 
 
-def _write(path: str, text: str) -> None:
+def _write(path: str, text: bytes) -> None:
     try:
-        with open(path, "w", encoding="ascii") as file:  # noqa: PTH123  # no pathlib here
-            file.write(text)
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)  # open() would import a codec for it
+        os.write(fd, text)
+        os.close(fd)
     except OSError:
         return  # a hint to the kernel, not a wall
 

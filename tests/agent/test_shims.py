@@ -52,7 +52,8 @@ async def test_killed_server(rig: RunnerRig) -> None:
 async def test_server_that_hangs(rig: RunnerRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job starts without it, and the server is ended: a shim that it would fork later has
     nobody to speak to."""
-    assert await run_there(rig, "1") == server_of(rig)
+    rig.start("exec sleep 1000", lease_id="1")
+    assert isinstance(await rig.next(), Started)
     hung = server_of(rig)
     psutil.Process(hung).suspend()
     monkeypatch.setattr(shims, "SERVER_WAIT_S", 0.2)
@@ -68,8 +69,51 @@ async def test_server_that_cannot_start(tmp_path: Path) -> None:
         await rig.runner.close()
 
 
+async def shim_of(rig: RunnerRig, lease_id: str, before: str = "") -> int:
+    """The shim of a job that ends well."""
+    rig.start(f"{before} echo $PPID", lease_id=lease_id, attempt=int(lease_id))
+    assert (await rig.end()).exit_code == 0
+    return int(await rig.log(int(lease_id)))
+
+
+async def test_shim_keeps_one_job_after_another(rig: RunnerRig) -> None:
+    """Each has its own log, and nothing of the one before: no process, no file, no freeze."""
+    shim = await shim_of(rig, "1", before="setsid sleep 1000 &")
+    assert psutil.Process(shim).children() == []
+    files = psutil.Process(shim).num_fds()
+    rig.start("exec sleep 1000", lease_id="2", attempt=2)
+    assert isinstance(await rig.next(), Started)
+    rig.runner.signal("2", Signal.STOP)
+    rig.runner.signal("2", Signal.KILL)
+    assert (await rig.end()).reason == "killed by SIGKILL"
+    assert await shim_of(rig, "3") == shim
+    await until(lambda: psutil.Process(shim).num_fds() == files, "its files are closed")
+
+
+async def test_shim_that_was_killed_while_it_waited(rig: RunnerRig) -> None:
+    """The next job starts with another one."""
+    shim = await shim_of(rig, "1")
+    psutil.Process(shim).kill()
+    assert await shim_of(rig, "2") != shim
+
+
+async def test_shims_that_wait_are_few(rig: RunnerRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shims, "IDLE_MAX", 1)
+    for lease_id in ("1", "2"):
+        rig.start("echo $PPID; read line < fifo", lease_id=lease_id, attempt=int(lease_id))
+        assert isinstance(await rig.next(), Started)
+    for _ in range(2):
+        await rig.end()
+    found = [int((await rig.log(attempt)).splitlines()[0]) for attempt in (1, 2)]
+    await until(lambda: sum(gone(shim) for shim in found) == 1, "one of them goes")
+
+
 async def test_server_goes_with_the_runner(rig: RunnerRig) -> None:
-    """Nothing is left when the runner closes, neither the server nor a job that runs."""
+    """Nothing is left when the runner closes, neither the server nor a job that runs, nor a shim
+    that waits."""
+    rig.start("exec sleep 1000", lease_id="1", attempt=1)
+    assert isinstance(await rig.next(), Started)
+    waits = await shim_of(rig, "2")
     rig.start("echo $$; exec sleep 1000")
     assert isinstance(await rig.next(), Started)
     await rig.said("\n")
@@ -77,6 +121,7 @@ async def test_server_goes_with_the_runner(rig: RunnerRig) -> None:
     await rig.runner.close()
     assert gone(job)
     assert gone(server)
+    await until(lambda: gone(waits), "the shim that waited is gone")
 
 
 async def test_forked_job_has_no_files_of_the_server(rig: RunnerRig) -> None:
