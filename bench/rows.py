@@ -117,7 +117,7 @@ CATCH_UP = BenchRun(
     90,
 )
 READS = BenchRun("bench.reads", (), ("--jobs", "100000", "--rounds", "15"), 60)
-TAKEOVER = BenchRun("bench.takeover", (), None, 60)
+TAKEOVER = BenchRun("bench.takeover", (), ("--queued", "10000", "--vms", "2000"), 60)
 COMMANDS = BenchRun("bench.command_line", (), ("--rounds", "10"))
 STORED = BenchRun("bench.stored_bytes", ("--minutes", "60"), ("--jobs", "1500"), 90)
 

@@ -57,13 +57,21 @@ class LeaderStatus:
     expires_at: datetime
     now: datetime
     """The database's time when it answered."""
+    gone: bool = False
+    """The leader's session has ended: its process died, or lost its connection."""
 
 
 class Store(Protocol):
     """PostgreSQL, as the loop sees it."""
 
-    async def lead(self, holder: str, lease_s: float) -> LeaderStatus:
-        """Take or renew the lease; a takeover grows the term. Never raises for losing."""
+    async def lead(self, holder: str, lease_s: float, gone_term: int | None = None) -> LeaderStatus:
+        """Take or renew the lease; a takeover grows the term. Never raises for losing. The lease of
+        `gone_term` is not waited for, if its leader's session is still gone."""
+        ...
+
+    async def session_lost(self) -> None:
+        """Returns when the session has ended that shows the others that we lead. Until we have
+        renewed, they may take the lease."""
         ...
 
     async def resign(self, holder: str, term: int) -> None:

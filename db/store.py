@@ -34,6 +34,8 @@ from core.tenants import Holding, TenantRow
 from db.cost import settle_costs, spent
 from db.forecasts import QueueReader, forecasts, runs
 from db.groups import ONE_JOB, find_group, members, one_job, open_jobs
+from db.leader_lease import LeaderLease
+from db.leader_session import LeaderSession
 from db.locks import lock
 from db.long_writes import NotPlain, write_long
 from db.retention import prune
@@ -62,40 +64,12 @@ STATEMENT_S = 10.0
 IDLE_S = 4.0
 """A writer that froze in the middle of a transaction holds the leader's row: nobody else could
 take the lease before the server ends its session. Ours are never idle for longer than a blink."""
-LEAD_WAIT_S = 1.0
-"""For the leader's row: longer than any commit takes, short beside the lease."""
 _MEND_ROLE = "run zen db roles as one who may create roles, or set database_roles: false"
 _RACES_MAX = 5
 _RACED = f"{_RACES_MAX} times in a row somebody else submitted the same job first"
 LONG_S = 60.0
 """For a long atomic batch, which is written in parts."""
 
-_LEAD = """
-INSERT INTO leader AS l (one, holder, term, expires_at)
-VALUES (true, %(holder)s, 1, clock_timestamp() + make_interval(secs => %(lease_s)s))
-ON CONFLICT (one) DO UPDATE SET
-    holder = excluded.holder,
-    term = l.term + CASE WHEN l.holder = excluded.holder THEN 0 ELSE 1 END,
-    expires_at = clock_timestamp() + make_interval(secs => %(lease_s)s)
-WHERE l.holder = excluded.holder OR l.expires_at <= clock_timestamp()
-RETURNING true, term, holder, expires_at, clock_timestamp()
-"""
-# Only reads: a follower that asks must not stand in the way of the leader's own writes.
-_LEADER = """
-SELECT false, term, holder, expires_at, clock_timestamp(),
-    holder <> %(holder)s AND expires_at > clock_timestamp()
-FROM leader
-"""
-# The sessions of a leader whose lease is over; each replica's bear its name.
-_END_SESSIONS = """
-SELECT pg_terminate_backend(a.pid) FROM leader AS l
-JOIN pg_stat_activity AS a ON a.application_name = left(l.holder, 63)
-WHERE l.holder <> %(holder)s AND l.expires_at <= clock_timestamp()
-    AND a.datname = current_database() AND a.pid <> pg_backend_pid()
-"""
-_RESIGN = """
-UPDATE leader SET holder = '', expires_at = clock_timestamp() WHERE holder = %s AND term = %s
-"""
 # NOT IN is hashed in every plan; <> ALL of a parameter would be compared one by one.
 _OUTBOX = """
 SELECT outbox_id, topic, body, attributes::text, ordering_key FROM outbox
@@ -160,6 +134,7 @@ class PostgresStore:
         self._viewer = SnapshotReader(self.specs)
         self._looks = Looks(operation_s)
         self._term = 0
+        self._lease = LeaderLease(self.connection, LeaderSession(url, name))
         self._queue = QueueReader(self.specs)
         self.server = server or Reachability()
         self._refused = 0
@@ -207,6 +182,7 @@ class PostgresStore:
         await self._pool.open(wait=False)
 
     async def close(self) -> None:
+        await self._lease.session.end()
         await self._pool.close(timeout=5)
 
     @asynccontextmanager
@@ -251,47 +227,18 @@ class PostgresStore:
     def _refusals(self) -> int:
         return self._pool.get_stats().get("connections_errors", 0)
 
-    async def lead(self, holder: str, lease_s: float) -> LeaderStatus:
-        """On the database's clock. The holder keeps its term, also past the expiry, as
-        long as nobody else came."""
-        assert holder, "an empty holder means that nobody leads"
-        arguments = {"holder": holder, "lease_s": lease_s}
-        async with self.connection() as connection:
-            seen = await (await connection.execute(_LEADER, arguments)).fetchone()
-            if seen is not None and seen[5]:
-                return LeaderStatus(*seen[:5])
-            try:
-                row = await self._take_lead(connection, arguments)
-            except psycopg.errors.LockNotAvailable:
-                # The old leader froze in the middle of a transaction. Its session holds the row,
-                # and in the middle of a pipeline no time-out of the server ends it.
-                async with connection.transaction():
-                    # As the login, whose sessions they are.
-                    await connection.execute("SET LOCAL ROLE NONE")
-                    ended = await (await connection.execute(_END_SESSIONS, arguments)).fetchall()
-                log.warning("sessions of the old leader ended", count=len(ended))
-                row = await self._take_lead(connection, arguments)
-            if row is None:
-                seen = await (await connection.execute(_LEADER, arguments)).fetchone()
-                assert seen is not None, "the row of the leader is never deleted"
-                row = seen[:5]
-        found = LeaderStatus(*row)
+    async def lead(self, holder: str, lease_s: float, gone_term: int | None = None) -> LeaderStatus:
+        found = await self._lease.lead(holder, lease_s, gone_term)
         if found.leading and found.term != self._term:
             self._term = found.term
             self._viewer.forget()
         return found
 
-    async def _take_lead(
-        self, connection: Connection, arguments: dict[str, object]
-    ) -> TupleRow | None:
-        async with connection.transaction():
-            await connection.execute(f"SET LOCAL lock_timeout = '{LEAD_WAIT_S:g}s'")
-            return await (await connection.execute(_LEAD, arguments)).fetchone()
-
     async def resign(self, holder: str, term: int) -> None:
-        """The term stays where it is; the next leader's grows, so ours has passed for good."""
-        async with self.connection() as connection:
-            await connection.execute(_RESIGN, (holder, term))
+        await self._lease.resign(holder, term)
+
+    async def session_lost(self) -> None:
+        await self._lease.session.lost.wait()
 
     async def snapshot(self, queue_limit: int, ask: Ask | None = None) -> Snapshot:
         if not queue_limit:

@@ -108,6 +108,7 @@ leader = sa.Table(
     text_column("holder"),
     sa.Column("term", sa.BigInteger, nullable=False),
     time_column("expires_at"),
+    sa.Column("session_term", sa.BigInteger),
     sa.CheckConstraint("one", "one"),
     sa.CheckConstraint("term >= 1", "term"),
 )

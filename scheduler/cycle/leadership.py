@@ -1,4 +1,7 @@
-"""Who leads. A lease row in the database with a growing term; the store refuses older terms."""
+"""Who leads. A lease row in the database with a growing term; the store refuses older terms.
+
+A leader whose process died is replaced before its lease ends: its session with the database ends
+with it, and the others see that. A leader that lives and loses its session stops first."""
 
 from __future__ import annotations
 
@@ -15,6 +18,13 @@ log = structlog.get_logger("leadership")
 FOLLOW_S = 0.5
 """How often a follower asks whether the lease is free. One question that writes nothing: the
 price of a handover within a second."""
+GONE_S = 1.0
+"""How long the leader's session must have been gone before its lease is not waited for: a leader
+that lives and lost only its connection comes back sooner."""
+DOUBT_S = 0.7
+"""How long a leader goes on after it lost its session: less than GONE_S, so that it has stopped
+before another one leads."""
+RETRY_S = 0.1
 
 
 class DatabaseClock:
@@ -49,6 +59,11 @@ class Leadership:
         self._clock = clock
         self._term: int | None = None
         self._sure_until = 0.0
+        self._lost_at = float("-inf")
+        """When we last knew that our session was lost."""
+        self._hurry = asyncio.Event()
+        self._gone: tuple[int, float] | None = None
+        """The term of a leader whose session is gone, and since when we know."""
         self.changed = asyncio.Event()
         self.follow_s = FOLLOW_S
 
@@ -66,10 +81,32 @@ class Leadership:
 
     async def keep(self) -> None:
         """Take or renew the lease for ever."""
+        watch = asyncio.create_task(self._watch_session(), name="leader session watch")
+        try:
+            while True:
+                await self.renew()
+                await self._pause()
+        finally:
+            watch.cancel()
+
+    async def _pause(self) -> None:
+        pace_s = self._settings.current.timers.leader_renew_s
+        try:
+            async with asyncio.timeout(pace_s if self.leading else min(pace_s, self.follow_s)):
+                await self._hurry.wait()
+        except TimeoutError:
+            return
+        self._hurry.clear()
+
+    async def _watch_session(self) -> None:
+        """Beside the renewals: one of them may hang while another replica takes the lease."""
         while True:
-            await self.renew()
-            pace_s = self._settings.current.timers.leader_renew_s
-            await asyncio.sleep(pace_s if self.leading else min(pace_s, self.follow_s))
+            await self._store.session_lost()
+            if self._term is not None:
+                self._lost_at = self._clock.monotonic()
+                self._sure_until = min(self._sure_until, self._lost_at + DOUBT_S)
+                self._hurry.set()
+            await asyncio.sleep(RETRY_S if self.leading else self.follow_s)
 
     async def renew(self) -> None:
         asked_at = self._clock.monotonic()
@@ -77,24 +114,40 @@ class Leadership:
             self._settings.current.timers.leader_lease_s
         )  # an edit may change it while we wait
         try:
-            answer = await self._store.lead(self.holder, lease_s)
+            answer = await self._store.lead(self.holder, lease_s, self._gone_term(asked_at))
         except StoreDown as error:
             log.warning("lease not renewed", why=str(error))
+            self._gone = None
             self._note_if_lost()
             return
         self._clock.learn(answer.now)
         if answer.leading:
-            # An answer that took longer than the lease made us leader of nothing: it is the
-            # change from not sure to sure that starts the leader's tasks, not only a new term.
-            was_leading = self.leading
-            self._sure_until = asked_at + lease_s
-            news = not was_leading or self._term != answer.term
-            self._term = answer.term
-            if news and self.leading:
-                log.info("leading", term=answer.term)
-                self.changed.set()
+            self._gone = None
+            self._renewed(answer.term, asked_at, lease_s)
         else:
+            if not answer.gone:
+                self._gone = None
+            elif self._gone is None or self._gone[0] != answer.term:
+                self._gone = answer.term, self._clock.monotonic()
             self._drop(f"{answer.holder} leads, term {answer.term}")
+
+    def _gone_term(self, now: float) -> int | None:
+        """Of a leader that is gone for good."""
+        if self._gone is None or now - self._gone[1] < GONE_S:
+            return None
+        return self._gone[0]
+
+    def _renewed(self, term: int, asked_at: float, lease_s: float) -> None:
+        # An answer that took longer than the lease made us leader of nothing: it is the
+        # change from not sure to sure that starts the leader's tasks, not only a new term.
+        was_leading = self.leading
+        if self._term != term or self._lost_at < asked_at:
+            self._sure_until = asked_at + lease_s
+        news = not was_leading or self._term != term
+        self._term = term
+        if news and self.leading:
+            log.info("leading", term=term)
+            self.changed.set()
 
     def lost(self, why: str) -> None:
         """The store refused our term."""

@@ -69,6 +69,8 @@ class MemoryStore:
         self.pause = pause
         self.clock = clock
         self._down = False
+        self._session = asyncio.Event()
+        """Set when it ends; what comes next through this door has another one."""
 
     def door(
         self, *, on_commit: CommitHook | None = None, pause: Pause = _yield_once
@@ -90,32 +92,41 @@ class MemoryStore:
     def down(self, down: bool) -> None:
         came_back = self._down and not down
         self._down = down
+        if down:
+            self._lose_session()
         if came_back:  # a fresh connection counts as a wake-up: some may have been missed
             self._wake(self)
 
     # --- core.ports.Store ----------------------------------------------------------------
 
-    async def lead(self, holder: str, lease_s: float) -> LeaderStatus:
+    async def lead(self, holder: str, lease_s: float, gone_term: int | None = None) -> LeaderStatus:
         """On the tables' clock. The holder keeps its term, also past the expiry, as long
         as nobody else came."""
         assert holder, "an empty holder means that nobody leads"
         await self.reach()
         await self._mark("before")
-        leadership = self._lead(holder, lease_s)
+        leadership = self._lead(holder, lease_s, gone_term)
         await self._mark("after")
         return leadership
 
-    def _lead(self, holder: str, lease_s: float) -> LeaderStatus:
+    def _lead(self, holder: str, lease_s: float, gone_term: int | None) -> LeaderStatus:
         now = self.clock.now()
         known = self.tables.leader
         if known is None:
             known = self.tables.leader = Leader(holder, 1, now)
-        elif known.holder != holder and known.expires_at > now:
-            return LeaderStatus(False, known.term, known.holder, known.expires_at, now)
         elif known.holder != holder:
+            gone = known.session.is_set()
+            if known.expires_at > now and not (gone and known.term == gone_term):
+                return LeaderStatus(False, known.term, known.holder, known.expires_at, now, gone)
             known.holder, known.term = holder, known.term + 1
+        if self._session.is_set():
+            self._session = asyncio.Event()
+        known.session = self._session
         known.expires_at = now + timedelta(seconds=lease_s)
         return LeaderStatus(True, known.term, holder, known.expires_at, now)
+
+    async def session_lost(self) -> None:
+        await self._session.wait()
 
     async def resign(self, holder: str, term: int) -> None:
         await self.reach()
@@ -315,9 +326,15 @@ class MemoryStore:
             self.tables.listeners.pop(wake, None)
 
     def hang_up(self) -> None:
-        """The listener of this door is dead: the database drops the connection."""
+        """The process behind this door is dead: the database drops its connections."""
+        self._lose_session()
         for wake in [w for w, door in self.tables.listeners.items() if door is self]:
             del self.tables.listeners[wake]
+
+    def _lose_session(self) -> None:
+        leader = self.tables.leader
+        if leader is not None and leader.session is self._session:
+            self._session.set()
 
     def _wake(self, only: MemoryStore | None = None) -> None:
         for wake, door in self.tables.listeners.items():

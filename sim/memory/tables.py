@@ -155,6 +155,8 @@ class Leader:
     holder: str
     term: int
     expires_at: datetime
+    session: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the session has ended by which the leader shows that it lives."""
 
 
 @dataclass(frozen=True, slots=True)

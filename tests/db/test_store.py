@@ -11,14 +11,20 @@ import pytest
 from core.job import Job, JobEvent, JobStatus
 from db.audit_log import PostgresAuditLog
 from db.config_versions import PostgresConfigVersions
+from db.leader_session import LEADER_LOCK
 from db.reads import PostgresReads
 from db.snapshot import Mark
 from db.store import PostgresStore
 from tests.db.builders import Maker, at, put, put_placed, put_ready_vm, step, submitted
-from tests.db.store_contract import Another, ExpireLeader, StoreContract, maker
+from tests.db.store_contract import Another, EndSession, ExpireLeader, StoreContract, maker
 
 pytestmark = pytest.mark.slow
 __all__ = ["maker"]
+_END = """
+SELECT pg_terminate_backend(pid), objid::int FROM pg_locks
+WHERE locktype = 'advisory' AND classid = %s
+"""
+_WAIT = "SELECT pg_advisory_xact_lock(%s, %s)"
 
 
 @pytest.fixture
@@ -67,6 +73,18 @@ def expire_leader(database_url: str) -> ExpireLeader:
             await connection.execute("UPDATE leader SET expires_at = now() - interval '1 s'")
 
     return expire
+
+
+@pytest.fixture
+def end_session(database_url: str) -> EndSession:
+    async def end() -> None:
+        async with await psycopg.AsyncConnection.connect(database_url) as connection:
+            ended = await (await connection.execute(_END, (LEADER_LOCK,))).fetchall()
+            for _, term in ended:
+                await connection.execute(_WAIT, (LEADER_LOCK, term))
+        assert ended, "no leader shows that it lives"
+
+    return end
 
 
 class TestPostgresStore(StoreContract):

@@ -194,7 +194,7 @@ async def test_leader_that_lives_is_not_put_out(
     store: PostgresStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as its lease holds, a caller waits for nothing and ends no session."""
-    monkeypatch.setattr("db.store.LEAD_WAIT_S", 10.0)
+    monkeypatch.setattr("db.leader_lease.LEAD_WAIT_S", 10.0)
     await store.lead("old", 60)
     async with await psycopg.AsyncConnection.connect(database_url, application_name="old") as old:
         await old.execute("SELECT term FROM leader FOR UPDATE")

@@ -15,6 +15,7 @@ from tests.db.builders import (
 )
 
 ExpireLeader = Callable[[], Awaitable[None]]
+EndSession = Callable[[], Awaitable[None]]
 
 
 def note(uid: str, words: str, dedup_key: str | None = None) -> JobNote:

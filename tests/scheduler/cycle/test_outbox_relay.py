@@ -67,7 +67,7 @@ class Shelf:
         self.batches += batches
         return Committed((True,) * len(batches))
 
-    async def lead(self, holder: str, lease_s: float) -> LeaderStatus:
+    async def lead(self, holder: str, lease_s: float, gone_term: int | None = None) -> LeaderStatus:
         self.clock.passed_s += self.answer_takes_s
         now = self.clock.now() + self.database_ahead
         leading = holder == self.holder

@@ -26,7 +26,7 @@ from sim.memory.reads import MemoryReads
 from sim.memory.store import MemoryStore, Stage
 from tests.db.builders import Maker, at, put, put_placed, put_ready_vm, step, submitted
 from tests.db.contract.words import note, send
-from tests.db.store_contract import Another, ExpireLeader, StoreContract, maker
+from tests.db.store_contract import Another, EndSession, ExpireLeader, StoreContract, maker
 
 __all__ = ["maker"]
 
@@ -87,6 +87,15 @@ def expire_leader(clock: StillClock) -> ExpireLeader:
         clock.passed_s += 1000
 
     return expire
+
+
+@pytest.fixture
+def end_session(store: MemoryStore) -> EndSession:
+    async def end() -> None:
+        store.down = True
+        store.down = False
+
+    return end
 
 
 class TestMemoryStore(StoreContract):
