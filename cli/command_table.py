@@ -39,8 +39,15 @@ COMMANDS: dict[str, Entry] = {
     "show": Entry("cli.commands.show:show", "One job: where it is, its timeline, its cost."),
     "logs": Entry("cli.commands.jobs:logs", "The job's own output."),
     "stop": Entry("cli.commands.jobs:stop", "Stops jobs: SIGTERM, their grace time, SIGKILL."),
+    "wait": Entry("cli.commands.wait:wait", "Waits until jobs have ended."),
+    "resubmit": Entry("cli.commands.resubmit:resubmit", "Submits a job again, as a new one."),
+    "diff": Entry("cli.commands.diff:diff", "What differs between two jobs."),
     "artifacts": Entry("cli.commands.artifacts:artifacts", "The files that a job stored."),
     "fetch": Entry("cli.commands.artifacts:fetch", "Brings stored files here."),
+    "cp": Entry("cli.commands.copy:copy", "Copies stored files of a job here: JOB:PATH TO."),
+    "defaults": Entry(
+        "cli.commands.defaults:app", "Tenant, user and cluster of jobs that name none."
+    ),
     # Words of other command lines (cli/aliases.py); also here, so that habits do no harm.
     "list": Entry("cli.aliases:list_jobs"),
     "cancel": Entry("cli.commands.jobs:stop"),

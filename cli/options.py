@@ -125,8 +125,9 @@ def signed(
     return run
 
 
-def group(words: str, alone: Callable[..., None] | None = None) -> typer.Typer:
-    """A command with commands of its own; `alone` is what it does without one of them."""
+def group(words: str, alone: Callable[..., None] | None = None, name: str = "list") -> typer.Typer:
+    """A command with commands of its own; `alone` is what it does without one of them, and under
+    that name."""
     app = typer.Typer(
         help=words,
         no_args_is_help=alone is None,
@@ -135,13 +136,16 @@ def group(words: str, alone: Callable[..., None] | None = None) -> typer.Typer:
         add_completion=False,
     )
 
-    def callback(context: typer.Context) -> None:
-        if alone is not None and context.invoked_subcommand is None:
-            context.invoke(alone)
+    def callback(context: typer.Context, as_json: AsJson = False) -> None:
+        verb = context.invoked_subcommand
+        if as_json and verb is not None:
+            raise typer.BadParameter(f"--json: put it behind {verb}")
+        if alone is not None and verb is None:
+            context.invoke(alone, **({"as_json": True} if as_json else {}))
 
-    app.callback()(callback)
+    app.callback()(callback if alone is not None else lambda: None)
     if alone is not None:
-        app.command("list")(alone)
+        app.command(name)(alone)
     return app
 
 

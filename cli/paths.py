@@ -144,6 +144,16 @@ def home() -> Home:
     return Home(base / ".zen")
 
 
+def settings_directory() -> Path:
+    """What the person keeps for all commands: in ZEN_HOME if that is set, else where other programs
+    keep theirs."""
+    named = os.environ.get("ZEN_HOME")
+    if named:
+        return Path(named).expanduser()
+    base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(base).expanduser() / "zen"
+
+
 def alive(pid: int) -> bool:
     """Whether that process exists (a zombie counts as gone)."""
     try:

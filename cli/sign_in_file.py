@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cli.paths import settings_directory
 from core.clock import SystemClock
 from core.errors import ZenError
 
@@ -134,12 +135,7 @@ class SignInFile:
 
 
 def sign_in_file() -> SignInFile:
-    """In ZEN_HOME if that is set, else where the person's other settings are."""
-    named = os.environ.get("ZEN_HOME")
-    if named:
-        return SignInFile(Path(named).expanduser() / FILE_NAME)
-    base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return SignInFile(Path(base).expanduser() / "zen" / FILE_NAME)
+    return SignInFile(settings_directory() / FILE_NAME)
 
 
 def token_for(address: str) -> str | None:

@@ -60,6 +60,8 @@ class Kind:
     read: Callable[[Any], Any]
     private: bool = False
     """An error does not repeat what was sent: it may be a secret."""
+    write: Callable[[Any], Any] | None = None
+    """Makes what a submission says of the stored value; None: they are the same."""
 
 
 def _as_is(value: Any) -> Any:
@@ -120,8 +122,10 @@ def number(low: float, high: float, unit: str, *, times: int | None = None) -> K
         right = isinstance(value, int | float) and not isinstance(value, bool)
         return None if right and low <= value <= high else expected  # type: ignore[operator]
 
-    read = float if times is None else lambda value: value * times
-    return Kind(check, {"type": "number", "minimum": low, "maximum": high}, read)
+    schema = {"type": "number", "minimum": low, "maximum": high}
+    if times is None:
+        return Kind(check, schema, float)
+    return Kind(check, schema, lambda value: value * times, write=lambda value: value / times)
 
 
 def quantity(*, above_zero: bool = False) -> Kind:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from cli.client import Client, Json, Unreachable
 from cli.client import path as where
 from cli.options import AsJson, JobId, User, command
 from cli.output.printing import Answer, clean, fitted, say
+from cli.output.sizes import size_words
 from cli.paths import PROGRAM
 from core.errors import ZenError
 
@@ -41,9 +43,11 @@ def artifacts(client: Client, job: JobId, attempt: Attempt = None, user: User = 
       zen artifacts train-7
       zen artifacts train-7 --attempt 1 --json
     """
-    found = _read_all(client, job, attempt, user)
+    found = read_all(client, job, attempt, user)
     skipped = [f"not stored: {skip['path']}: {skip['why']}" for skip in found["skipped"]]
-    rows = [(_size(row["size"]), row["sha256"][:12], row["path"]) for row in found["artifacts"]]
+    rows = [
+        (size_words(row["size"]), row["sha256"][:12], row["path"]) for row in found["artifacts"]
+    ]
     if not rows:
         nothing = f"job {job} has stored nothing (yet)"
         return Answer(
@@ -52,7 +56,7 @@ def artifacts(client: Client, job: JobId, attempt: Attempt = None, user: User = 
     table = fitted(("SIZE", "SHA256", "PATH"), rows, right="SIZE", below="PATH")
     files = "1 file" if found["total"] == 1 else f"{found['total']} files"
     fetch_them = f"get them: {PROGRAM} fetch {job} --to DIR"
-    whole = f"{files}, {_size(found['bytes'])}, of attempt {found['attempt']}; {fetch_them}"
+    whole = f"{files}, {size_words(found['bytes'])}, of attempt {found['attempt']}; {fetch_them}"
     return Answer(found, [table, whole], skipped)
 
 
@@ -86,24 +90,30 @@ def fetch(client: Client, wanted: FetchOptions) -> None:
       zen fetch train-7 metrics.json --to . --force
     """
     job, to = wanted.job, wanted.to
-    found = _read_all(client, job, wanted.attempt, wanted.user)
-    files = _plan(_chosen(found["artifacts"], wanted.path, job), to, wanted.force)
+    found = read_all(client, job, wanted.attempt, wanted.user)
+    files = plan_files(chosen(found["artifacts"], wanted.path, job), Placing(to, wanted.force))
     query = {"user_id": wanted.user, "attempt": found["attempt"]}
     missing = [file for file in files if not file.here]
     for file in missing:
-        _bring(client, job, query, file)
+        bring(client, job, query, file)
         if not wanted.as_json:
-            say(f"{_size(file.size):>10}  {file.path}")
-    told = [_told(file) for file in files]
-    fetched = f"{len(missing)} fetched ({_size(sum(file.size for file in missing))})"
+            say(f"{size_words(file.size):>10}  {file.path}")
+    fetched = f"{len(missing)} fetched ({size_words(sum(file.size for file in missing))})"
     Answer(
-        {"job_id": job, "attempt": found["attempt"], "to": str(to), "files": told},
+        {
+            "job_id": job,
+            "attempt": found["attempt"],
+            "to": str(to),
+            "files": [told(file) for file in files],
+        },
         [f"{fetched}, {len(files) - len(missing)} already there, in {to}"],
     ).print(wanted.as_json)
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class StoredFile:
+    """A stored file, and where it goes."""
+
     path: str
     size: int
     sha256: str
@@ -112,7 +122,7 @@ class _Wanted:
     """The same bytes are there already."""
 
 
-def _told(file: _Wanted) -> Json:
+def told(file: StoredFile) -> Json:
     return {
         "path": file.path,
         "size": file.size,
@@ -122,7 +132,7 @@ def _told(file: _Wanted) -> Json:
     }
 
 
-def _read_all(client: Client, job: str, attempt: int | None, user: str | None) -> Json:
+def read_all(client: Client, job: str, attempt: int | None, user: str | None) -> Json:
     query: dict[str, object] = {"user_id": user, "attempt": attempt, "limit": PAGE}
     found: Json = client.get(where("jobs", job, "artifacts"), query)
     # The pages that follow are of the same attempt, also if a newer one stores something now.
@@ -131,7 +141,7 @@ def _read_all(client: Client, job: str, attempt: int | None, user: str | None) -
     return found
 
 
-def _chosen(rows: list[Json], path: str | None, job: str) -> list[Json]:
+def chosen(rows: list[Json], path: str | None, job: str) -> list[Json]:
     wanted = (path or "").strip("/")
     chosen = [row for row in rows if not wanted or _is_below(row["path"], wanted)]
     if not chosen:
@@ -144,18 +154,29 @@ def _is_below(path: str, wanted: str) -> bool:
     return path == wanted or path.startswith(f"{wanted}/")
 
 
-def _plan(rows: list[Json], to: Path, force: bool) -> list[_Wanted]:
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """Where files go."""
+
+    to: Path
+    force: bool = False
+    """Files that are there and differ are replaced."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Path of a stored file → what it becomes below the directory; without it: the same."""
+
+
+def plan_files(rows: list[Json], placing: Placing) -> list[StoredFile]:
     """Where each goes. Whatever the service says, nothing is put outside of the directory."""
     wanted = []
     for row in rows:
-        parts = PurePosixPath(row["path"]).parts
+        parts = PurePosixPath(placing.names.get(row["path"], row["path"])).parts
         if not parts or ".." in parts or parts[0] == "/":
             raise BadFetch(f"{clean(row['path'])!r} is no path below a directory")
-        target = to.joinpath(*parts)
+        target = placing.to.joinpath(*parts)
         here = _is_same(target, row["size"], row["sha256"])
-        if not here and not force and target.exists():
+        if not here and not placing.force and target.exists():
             raise BadFetch(f"{target} is there and differs: --force replaces it")
-        wanted.append(_Wanted(row["path"], row["size"], row["sha256"], target, here))
+        wanted.append(StoredFile(row["path"], row["size"], row["sha256"], target, here))
     return wanted
 
 
@@ -169,7 +190,7 @@ def _is_same(file: Path, size: int, sha256: str) -> bool:
         return False
 
 
-def _bring(client: Client, job: str, query: Json, file: _Wanted) -> None:
+def bring(client: Client, job: str, query: Json, file: StoredFile) -> None:
     part = file.target.with_name(f".{file.target.name}.zen-part")
     try:
         part.parent.mkdir(parents=True, exist_ok=True)
@@ -184,7 +205,7 @@ def _bring(client: Client, job: str, query: Json, file: _Wanted) -> None:
         raise BadFetch(f"cannot write {error.filename or part}: {error.strerror}") from error
 
 
-def _download(client: Client, job: str, query: Json, file: _Wanted, part: Path) -> str:
+def _download(client: Client, job: str, query: Json, file: StoredFile, part: Path) -> str:
     """A connection that breaks is taken up where it broke."""
     digest, have = hashlib.sha256(), 0
     with part.open("wb") as out:
@@ -204,13 +225,3 @@ def _download(client: Client, job: str, query: Json, file: _Wanted, part: Path) 
                 if not left or not have:
                     raise
     return digest.hexdigest()
-
-
-def _size(count: int) -> str:
-    """For people: 3 B, 12.5 KB, 1.2 GB."""
-    value, unit = float(count), "B"
-    for bigger in ("KB", "MB", "GB", "TB"):
-        if value < 1024:
-            break
-        value, unit = value / 1024, bigger
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"

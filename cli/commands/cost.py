@@ -54,6 +54,8 @@ def cost(client: Client, wanted: CostOptions) -> Answer:
       zen cost --by job --since 0d --json
     """
     found = client.get("/cost", asdict(wanted))
+    if wanted.by == "job":
+        _name_jobs(found["rows"])
     if found["rows"]:
         return Answer(found, [cost_table(found), *_below(found)])
     refuse_unknown(client, cluster=wanted.cluster, tenant=wanted.tenant)
@@ -68,13 +70,22 @@ def cost_table(found: Json) -> Fitted:
         return _kinds_table(found)
     digits = _digits(found)
     rows = [
-        _cells(row["key"] or NOBODY.get(by, "-"), row["amount"], digits) for row in found["rows"]
+        _cells(row.get("job_id") or row["key"] or NOBODY.get(by, "-"), row["amount"], digits)
+        for row in found["rows"]
     ]
     if found.get("others"):
         rows.append(_cells("(other jobs)", found["others"], digits))
     rows.append(_cells("TOTAL", found["total"], digits))
     headings = (by.upper(), "USD", "USEFUL", *map(str.upper, WASTED), "WASTE", "VM-H", "GPU-H")
     return fitted(headings, rows, right=headings[1:], drop="WASTE")
+
+
+def _name_jobs(rows: list[Json]) -> None:
+    """The key is JOB or JOB@USER; commands take the job, and --user where several have it."""
+    for row in rows:
+        if row["key"]:
+            row["job_id"], _, user = row["key"].partition("@")
+            row["user_id"] = user or "0"
 
 
 def _digits(found: Json) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from cli.client import Client, path
+from cli.commands.known_names import refuse_unknown
 from cli.options import command, group
 from cli.output.durations import clock_time
 from cli.output.printing import Answer, fitted
@@ -43,6 +44,9 @@ def list_secrets(client: Client, tenant: Tenant = None) -> Answer:
         [s["reference"], str(s["version"]), clock_time(s["updated_at"], now), s["updated_by"]]
         for s in found["secrets"]
     ]
+    if not rows:
+        refuse_unknown(client, tenant=tenant)
+        return Answer(found, ["no secrets; store one: zen secrets set NAME"])
     return Answer(found, [fitted(("REFERENCE", "VERSION", "SET", "BY"), rows)])
 
 

@@ -1,4 +1,4 @@
-"""zen submit: one job from options, a file, or both; and waiting for it."""
+"""zen submit: one job from options, a file, or both."""
 
 from __future__ import annotations
 
@@ -12,18 +12,15 @@ from typing import Annotated
 
 import typer
 
-from cli.client import Client, Json, api_address, path
+from cli.client import Client, Json, api_address
 from cli.commands import prices
-from cli.commands.groups import wait_for_group
+from cli.commands.sending import SendOptions, send_job
+from cli.defaults import with_defaults
 from cli.env_file import read_env_file
 from cli.job_options import body_of, submit_options
 from cli.options import Api, AsJson, Given, command
-from cli.output.durations import between
-from cli.output.printing import Answer, emit, note
 from cli.paths import PROGRAM, home
-from core.clock import SystemClock
 from core.errors import ZenError
-from core.job_status import FINAL
 
 FILE_BYTES_MAX = 1024 * 1024
 
@@ -100,12 +97,12 @@ def submit(own: SubmitOptions, given: Given) -> None:
             f"no command; put it after --, for example: {PROGRAM} submit -- python3 -c 'print(42)'"
         )
     address = api_address(own.api)
-    body |= _directory(body, address)
+    body = with_defaults(body | _directory(body, address))
     with Client(address) as client:
         if own.dry_run:
             prices.dry_run(client, body).print(own.as_json)
         else:
-            _send(client, body, own)
+            send_job(client, body, SendOptions(own.wait, own.yes, own.quiet, own.as_json))
 
 
 def _with_env_file(body: Json, own: SubmitOptions) -> Json:
@@ -143,64 +140,6 @@ def _directory(body: Json, address: str) -> Json:
         return {"working_dir": str(Path.cwd())}
     except FileNotFoundError:
         return {}  # it was deleted meanwhile
-
-
-def _send(client: Client, body: Json, own: SubmitOptions) -> None:
-    response = prices.send(client, body, own.yes)
-    answer, array = client.json(response), "array" in body
-    if tenant_id := answer.get("tenant_id"):
-        client.speak_for(tenant_id)  # other tenants may have a job of that id
-    if response.headers.get("Zen-New-Tenant") == "true":
-        note(f"tenant {tenant_id} is new: it has no limits")
-    # The answer to a repeat is that of the first time; what became of the job since is not in it.
-    repeated = response.headers.get("Zen-Repeat") == "true"
-    if own.wait and array:
-        raise typer.Exit(wait_for_group(client, answer, own.quiet, own.as_json))
-    if own.wait:
-        raise typer.Exit(_wait(client, answer, own.quiet, own.as_json))
-    if repeated and not array:
-        answer["message"] = _existing(client, answer)
-    job_id = answer["job_id"]
-    show, follow = f"{PROGRAM} show {job_id}", f"{PROGRAM} logs -f {job_id}"
-    next_steps = f"  follow its log: {follow}   its timeline: {show}"
-    if array:
-        next_steps = f"  look: {show}   logs: {follow}   stop: {PROGRAM} stop {job_id}"
-    lines = [job_id, f"  {answer.get('message', 'submitted')}", next_steps]
-    json = {**answer, "repeated": True} if repeated else answer
-    Answer(json, lines[:1] if own.quiet else lines).print(own.as_json)
-
-
-def _existing(client: Client, answer: Json) -> str:
-    """What became of the job that was submitted before."""
-    job = client.get(path("jobs", answer["job_id"]), {"user_id": answer["user_id"]})
-    ago = between(job["submitted_at"], SystemClock().now())
-    reason = f" ({job['reason']})" if job["status"] in FINAL and job["reason"] else ""
-    return (
-        f"nothing new was submitted: this job came {ago} ago and is {job['status']}{reason}; "
-        "another id, or none, makes another job"
-    )
-
-
-def _wait(client: Client, answer: Json, quiet: bool, as_json: bool) -> int:
-    """Follows the job; its log owns stdout, unless the JSON answer does."""
-    from cli.output.follow import Follower, ending, exit_code, printer
-
-    job_id = answer["job_id"]
-    if not quiet:
-        note(f"job {job_id}: {answer.get('message', 'submitted')}")
-    follower = Follower(client, job_id, answer.get("user_id"))
-    try:
-        ended = follower.follow(printer(to_stderr=as_json), quiet=quiet)
-    except KeyboardInterrupt:
-        follow, stop = f"{PROGRAM} logs -f {job_id}", f"{PROGRAM} stop {job_id}"
-        note(f"job {job_id} goes on; follow it: {follow}, stop it: {stop}")
-        return 130
-    if as_json:
-        emit(ended)
-    code = exit_code(ended)
-    if code != 0 or not quiet:
-        note(ending(ended))
-    return code
 
 
 def read_file(file: Path) -> Json:

@@ -14,8 +14,20 @@ _HEAD = f"""\
 `zen` is `./zen` in a checkout. Every command has `--help`; commands that answer have `--json`, for
 scripts.
 
-Exit codes: 0 fine; 1 refused or failed, one line says why; 2 wrong usage; 3 nothing runs
-(`zen status`); 130 interrupted. `zen submit --wait` ends with the job's own exit code.
+Exit codes:
+
+| Code | When |
+|---|---|
+| 0 | fine |
+| 1 | refused or failed, or nothing answers; one line on stderr says why |
+| 2 | wrong usage; or a price that must be confirmed, and nobody can be asked (`--yes` agrees) |
+| 3 | `zen status`: nothing runs, or it does not answer |
+| 124 | `zen wait --timeout`: the jobs are not over |
+| 130 | interrupted (Ctrl-C) |
+
+`zen submit --wait`, `zen resubmit --wait` and `zen wait` end with the job's own exit code: 0 if it
+succeeded, its code if it failed by one (128 + n after signal n), else 1 (cancelled, or without a
+code).
 """
 
 

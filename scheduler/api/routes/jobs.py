@@ -23,6 +23,7 @@ from scheduler.api.http.params import Param, Query, filter_param
 from scheduler.api.http.yaml_bodies import YAML, read_document
 from scheduler.api.job_access import TENANT, USER, find_job, job_route
 from scheduler.api.pending import jobs_out
+from scheduler.api.resubmissions import WHOLE_ARRAY, SubmissionOut, submission_out
 from scheduler.api.shapes import (
     AcceptedOut,
     AttemptsOut,
@@ -211,6 +212,20 @@ class JobRoutes(Routes):
         rows = await reads.members(row, found)
         told = await jobs_out(self._services, rows)
         return JobsOut(told, len(told), None)
+
+    @job_route(
+        "GET /api/v1/jobs/{job_id}/submission",
+        Right.JOBS_READ,
+        "The fields, without an id.",
+        params=(USER, TENANT, WHOLE_ARRAY),
+    )
+    async def submission(self, request: Request, query: Query, caller: ApiCaller) -> SubmissionOut:
+        """What to submit for the same job again, under another id.
+
+        Secrets are references, as they were submitted. Values of the environment that the caller
+        may not see are left out, and named in `hidden`."""
+        row = await find_job(self._services.reads_of(request), request, query)
+        return submission_out(row.job, caller, whole=query.flag(WHOLE_ARRAY.name))
 
     @job_route("GET /api/v1/jobs/{job_id}/attempts", Right.JOBS_READ, "The attempts, oldest first.")
     async def attempts(self, request: Request, query: Query) -> AttemptsOut:

@@ -103,3 +103,12 @@ def test_unknown_group(zen: Zen) -> None:
     ended = zen("cost", "--by", "colour")
     assert ended.code == 2
     assert "colour" in ended.err
+
+
+def test_jobs_are_named_as_commands_take_them(zen: Zen, api: Api) -> None:
+    """A key of the report is JOB, or JOB@USER."""
+    api.on("GET", "/api/v1/cost", answer("job", **{"a@bob": amount(1.0), "b": amount(2.0)}))
+    lines = zen("cost", "--by", "job").out.splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["a", "b"]
+    found = zen("cost", "--by", "job", "--json").json["rows"]
+    assert [(row["job_id"], row["user_id"]) for row in found] == [("a", "bob"), ("b", "0")]
