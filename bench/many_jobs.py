@@ -54,7 +54,7 @@ FROM ({_ENDED} ORDER BY submitted_at DESC LIMIT %(history)s) AS j CROSS JOIN (VA
 _ATTEMPTS = f"""
 INSERT INTO attempts (uid, attempt, lease_id, vm_uid, vm_name, region, zone, usd_per_hour,
     assigned_at, started_at, ended_at, outcome, exit_code)
-SELECT j.uid, 1, 'lease-' || j.uid, md5(j.cluster)::uuid, 'vm', 'r', 'z', 1, j.at, j.at, j.at,
+SELECT j.uid, 1, 'lease-' || j.uid, md5(j.uid::text)::uuid, 'vm', 'r', 'z', 1, j.at, j.at, j.at,
     'succeeded', 0
 FROM ({_ENDED} ORDER BY submitted_at DESC LIMIT %(history)s) AS j
 """  # noqa: S608
@@ -94,7 +94,9 @@ def fill_jobs(url: str, size: ManyJobs) -> None:
         "clusters": list(size.clusters),
         "queued": size.queued_percent,
         "history": size.history,
-        "spec": to_json(JobSpec(job_id="", user_id="u", command=("true",))),
+        "spec": to_json(
+            JobSpec(job_id="", user_id="u", command=("true",), cluster=size.clusters[0])
+        ),
     }
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(_TENANTS.encode(), words)

@@ -323,6 +323,11 @@ class Settlement:
     """Nothing more will come of this VM."""
 
 
+SETTLE_AFTER = timedelta(minutes=1)
+"""So much of an active VM's bill is settled at a time, or more: what is asked for costs now is
+added up over attempts that are younger than that, not over an hour of short ones."""
+
+
 def settle(life: Life, now: datetime) -> Settlement | None:
     """What is final of a VM's bill; None: nothing yet."""
     until = final_until(life, now)

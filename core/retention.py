@@ -10,7 +10,7 @@ class RetentionRules:
     """Counted from the moment a thing was over: what is not over is never pruned."""
 
     outbox_days: float = 1.0
-    """Records of messages, after the bus has confirmed them."""
+    """Records of confirmed messages that a release before kept. Now they leave at once."""
     dead_letters_days: float = 30.0
     """Messages that we could not use, after they came."""
     requests_days: float = 7.0

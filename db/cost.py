@@ -17,6 +17,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from core.cost import (
+    SETTLE_AFTER,
     Amount,
     CostKind,
     Life,
@@ -76,17 +77,18 @@ j.past_cost_usd, (SELECT jsonb_object_agg(k.kind, k.usd) FROM (
 """
 
 # VMs that are gone and whose jobs have heard; and of active ones, whatever ended before the
-# oldest attempt that goes on, once that is an hour. So reports never read a long history.
+# oldest attempt that goes on, once that is SETTLE_AFTER. So reports never read a long history.
+_AFTER = f"interval '{SETTLE_AFTER.total_seconds():g} s'"
 DUE = f"""
 SELECT v.uid::text FROM vms AS v CROSS JOIN LATERAL (
     SELECT coalesce(v.settled_until, v.running_since) AS since
 ) AS d
 WHERE NOT v.settled AND ((v.{GONE} AND v.leases = '[]'::jsonb) OR (
-    d.since < now() - interval '1 h'
+    d.since < now() - {_AFTER}
     AND EXISTS (SELECT FROM attempts AS a WHERE a.vm_uid = v.uid AND a.assigned_at >= d.since
         AND a.ended_at IS NOT NULL)
     AND NOT EXISTS (SELECT FROM attempts AS a WHERE a.vm_uid = v.uid AND a.assigned_at >= d.since
-        AND a.assigned_at < d.since + interval '1 h' AND a.ended_at IS NULL)))
+        AND a.assigned_at < d.since + {_AFTER} AND a.ended_at IS NULL)))
 ORDER BY v.uid LIMIT %s FOR NO KEY UPDATE OF v SKIP LOCKED
 """
 _DUE_LIVES = f"SELECT {LIFE}::text, now() FROM vms AS v WHERE v.uid = ANY(%s::uuid[])"

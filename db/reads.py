@@ -201,7 +201,7 @@ class PostgresReads:
 
     async def waits(self, uid: str) -> Sequence[WaitRow]:
         """What it met while it waited, the first first."""
-        return [waits.wait_of(row) for row in await self._see(waits.SELECT, (uid,))]
+        return waits.waits_of(await self._see(waits.SELECT, (uid,)))
 
     async def attempts(self, uid: str) -> Sequence[AttemptRow]:
         rows = await self._see(_ATTEMPTS, (uid,))

@@ -84,11 +84,8 @@ SELECT count(*) FROM (
         AND cluster = %s AND tier = %s AND tenant_id = %s LIMIT %s
 ) AS waiting
 """
-# What it said is on the bus now: of the row stays when it went where.
-_PUBLISHED = """
-UPDATE outbox SET published_at = now(), body = '', attributes = '{}'
-WHERE outbox_id = ANY(%s::bigint[])
-"""
+# What it said is on the bus now; nobody asks when it went there.
+_PUBLISHED = "DELETE FROM outbox WHERE outbox_id = ANY(%s::bigint[])"
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,6 +144,8 @@ class EmbeddedPostgres:
             "unix_socket_permissions": "0700",
             "max_connections": str(self._max_connections),
             "shared_buffers": "64MB",
+            # A queue of short jobs leaves its own size of dead rows within a minute.
+            "autovacuum_naptime": "10s",
             "wal_level": "minimal",
             "max_wal_senders": "0",
             "max_wal_size": "512MB",

@@ -215,18 +215,17 @@ job_events = sa.Table(
     index("uq_job_events_dedup_key", "uid, dedup_key", unique=True, where="dedup_key IS NOT NULL"),
 )
 
-# What a job met while it waited, folded: one row per (kind, region, reason).
+# What a job met while it waited, folded: one row per (kind, region, reason). `key` is their hash,
+# `words` are all three, packed (db/packed.py).
 job_waits = sa.Table(
     "job_waits",
     metadata,
     sa.Column("uid", UUID, sa.ForeignKey("jobs.uid", ondelete="CASCADE"), primary_key=True),
-    sa.Column("kind", sa.Text, primary_key=True),
-    sa.Column("region", sa.Text, primary_key=True),
-    sa.Column("key", sa.Text, primary_key=True),
-    text_column("reason"),
+    sa.Column("key", sa.BigInteger, primary_key=True, autoincrement=False),
     time_column("first_at"),
     time_column("last_at"),
     sa.Column("count", sa.Integer, nullable=False),
+    sa.Column("words", sa.LargeBinary, nullable=False),
     sa.CheckConstraint("count >= 0", "count"),
 )
 

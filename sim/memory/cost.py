@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 
 from core.cost import (
+    SETTLE_AFTER,
     Amount,
     CostKind,
     DailyKey,
@@ -22,8 +23,6 @@ from core.cost import (
 )
 from core.cost_report import CostQuestion, CostReport, CostTally, job_amounts, job_key
 from sim.memory.tables import JobRecord, Tables, VmRecord
-
-_HOUR = timedelta(hours=1)
 
 
 def life_of(tables: Tables, record: VmRecord) -> Life | None:
@@ -114,18 +113,18 @@ def _is_due(tables: Tables, record: VmRecord, now: datetime) -> bool:
     if record.vm.state.gone and not record.vm.leases:
         return True
     since = record.settled_until or record.vm.running_since
-    if since is None or since >= now - _HOUR:
+    if since is None or since >= now - SETTLE_AFTER:
         return False
     life = life_of(tables, record)
     return life is not None and _has_ended_parts(life)
 
 
 def _has_ended_parts(life: Life) -> bool:
-    """An hour or more before the oldest attempt that goes on, with an attempt in it."""
+    """SETTLE_AFTER or more before the oldest attempt that goes on, with an attempt in it."""
     since = life.settled_until or life.running_since
     fresh = [stay for stay in life.stays if stay.since >= since]
     ended = any(stay.until is not None for stay in fresh)
-    held = any(stay.until is None and stay.since < since + _HOUR for stay in fresh)
+    held = any(stay.until is None and stay.since < since + SETTLE_AFTER for stay in fresh)
     return ended and not held
 
 

@@ -88,7 +88,11 @@ async def test_an_upgraded_database_is_read(store: PostgresStore) -> None:
     assert (running.progress.step, running.checkpoint_step) == (30.0, 20.0)
     assert by_id["done"].cost_usd > 0
     assert by_id["waits-1"].why
-    assert await reads.waits(by_id["waits-1"].job.uid)
+    met = await reads.waits(by_id["waits-1"].job.uid)
+    assert [(row.kind, row.region, row.reason, row.count) for row in met] == [
+        ("refusal", "us-east1", "stockout 1", 1),
+        ("pending_reason", "", "no VM is free", 1),
+    ]
     vms = (await reads.vms(None, None, True, 100, None)).rows
     assert {row.vm.state for row in vms} == set(VmState)
     tenants = {row.tenant.tenant_id: row for row in await store.tenants()}
