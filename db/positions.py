@@ -7,6 +7,7 @@ counted."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from uuid import UUID
 
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
@@ -15,45 +16,40 @@ from db.queue_heads import BY_DUE, due_before
 
 POSITION_MAX = 10_000
 _QUEUED = "a.status = 'QUEUED' AND a.blocked IS NULL AND a.cluster = k.cluster"
-# Each queue is read once, from its head, for all jobs of the page that wait in it.
+_QUEUE = "cluster, tier, tenant_id"
+# Each queue is read once, from its head to the last job of the page that waits in it: of each job
+# what stands between it and the one before, then the sums of these.
 POSITIONS = f"""
 WITH asked AS MATERIALIZED (
-    SELECT uid, status, cluster, tier, tenant_id, due_at FROM jobs
-    WHERE uid = ANY(%(uids)s::uuid[]) AND status IN ('QUEUED', 'PROVISIONING')
-        AND blocked IS NULL
+    SELECT uid, {_QUEUE}, due_at, coalesce(lag(due_at) OVER queue, '-infinity') AS since_due,
+        coalesce(lag(uid) OVER queue, '{UUID(int=0)}') AS since_uid
+    FROM jobs WHERE uid = ANY(%(uids)s::uuid[]) AND status IN ('QUEUED', 'PROVISIONING')
+        AND blocked IS NULL WINDOW queue AS (PARTITION BY {_QUEUE} ORDER BY {BY_DUE})
 ), higher AS MATERIALIZED (
     SELECT k.cluster, k.tier, (SELECT count(*) FROM (
         SELECT 1 FROM jobs AS a WHERE {_QUEUED} AND a.tier > k.tier LIMIT {POSITION_MAX}
     ) AS x) AS jobs FROM (SELECT DISTINCT cluster, tier FROM asked) AS k
-), queues AS MATERIALIZED (
-    SELECT q.uid, q.place FROM (
-        SELECT cluster, tier, tenant_id, max(due_at) AS last FROM asked WHERE status = 'QUEUED'
-        GROUP BY 1, 2, 3
-    ) AS k CROSS JOIN LATERAL (
-        SELECT f.uid, row_number() OVER (ORDER BY {BY_DUE}) AS place FROM (
-            SELECT a.uid, a.due_at FROM jobs AS a WHERE {_QUEUED} AND a.tier = k.tier
-                AND a.tenant_id = k.tenant_id AND a.due_at <= k.last
-            ORDER BY {BY_DUE} LIMIT {POSITION_MAX}
-        ) AS f
-    ) AS q
+), spans AS MATERIALIZED (
+    SELECT k.*, (SELECT count(*) FROM (
+        SELECT 1 FROM jobs AS a WHERE {_QUEUED} AND a.tier = k.tier
+            AND a.tenant_id = k.tenant_id AND {due_before("a", "k")}
+            AND (a.due_at, a.uid) >= (k.since_due, k.since_uid) LIMIT {POSITION_MAX}
+    ) AS x) AS jobs FROM asked AS k
+), places AS (
+    SELECT *, sum(jobs) OVER (PARTITION BY {_QUEUE} ORDER BY {BY_DUE}) AS before FROM spans
 ), admitted AS MATERIALIZED (
-    SELECT uid, cluster, tier, tenant_id, due_at FROM jobs
+    SELECT uid, {_QUEUE}, due_at FROM jobs
     WHERE status = 'PROVISIONING' AND blocked IS NULL LIMIT {POSITION_MAX}
 ), classes AS MATERIALIZED (
     SELECT cluster, tier, count(*) AS jobs FROM admitted GROUP BY 1, 2
 )
-SELECT k.uid::text, least({POSITION_MAX}, h.jobs
-    + CASE WHEN k.status = 'QUEUED' THEN coalesce(q.place, {POSITION_MAX}) ELSE
-        (SELECT 1 + count(*) FROM (
-            SELECT 1 FROM jobs AS a WHERE {_QUEUED} AND a.tier = k.tier
-                AND a.tenant_id = k.tenant_id AND {due_before("a", "k")} LIMIT {POSITION_MAX}
-        ) AS x) END
+SELECT k.uid::text, least({POSITION_MAX}, h.jobs + k.before + 1
     + coalesce((SELECT sum(c.jobs) FROM classes AS c
         WHERE c.cluster = k.cluster AND c.tier > k.tier), 0)
     + (SELECT count(*) FROM admitted AS a WHERE a.cluster = k.cluster AND a.tier = k.tier
         AND a.tenant_id = k.tenant_id AND {due_before("a", "k")})
 )::int
-FROM asked AS k JOIN higher AS h USING (cluster, tier) LEFT JOIN queues AS q USING (uid)
+FROM places AS k JOIN higher AS h USING (cluster, tier)
 """
 
 

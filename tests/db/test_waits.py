@@ -12,7 +12,7 @@ _KEY = b"SELECT ('x' || left(md5(%s || E'\\n' || %s || E'\\n' || %s), 16))::bit(
 
 
 def test_sql_makes_the_same_keys(shared_database_url: str) -> None:
-    """Migration 0037 did: rows of releases before go on."""
+    """Migration 0038 did: rows of releases before go on."""
     kind = WaitKind.REFUSAL
     with psycopg.connect(shared_database_url) as connection:
         for region, reason, folded in (("us-east1", "stockout 12", "stockout #"), ("", "é", "é")):
