@@ -27,7 +27,7 @@ from google.pubsub_v1 import types
 from rich.table import Table
 
 from bench.figures import tell
-from bench.house import NAMES, RULES, SPEC, House, MemoryCloud, fresh_database
+from bench.house import NAMES, RULES, SPEC, House, MemoryCloud, fresh_database, on_uvloop
 from bench.local import ROOT
 from bench.proven import SIGNER, MadeSubscriptions, prover
 from bench.report import figure, show
@@ -260,7 +260,7 @@ def main() -> int:
         url = fresh_database(server.start(), "catch_up")
         try:
             with bus_process(Path(directory) / "bus", fsync=not args.no_fsync) as bus:
-                found = asyncio.run(catch_up(url, bus, args.vms, args.heartbeats))
+                found = on_uvloop(catch_up(url, bus, args.vms, args.heartbeats))
         finally:
             server.stop()
     table = Table("workers", "reports that waited", "s", "per second", "demanded", "per CPU second")

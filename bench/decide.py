@@ -25,8 +25,7 @@ import os
 import resource
 import tempfile
 import time
-from asyncio.events import Handle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +36,7 @@ from bench.crowd import NAMES, CrowdSize, fill_queue, renew
 from bench.customers import Customers, submit_for_ever
 from bench.figures import tell
 from bench.fleet import BenchFleet, FleetPace
-from bench.house import fresh_database
+from bench.house import fresh_database, on_uvloop
 from bench.proven import SIGNER, MadeSubscriptions
 from bench.report import figure, quantile, show, verdict
 from config.settings import ApiSettings, Settings
@@ -124,16 +123,15 @@ class Stopwatch:
             PostgresStore.snapshot,
             PostgresStore.commit,
             ClusterManager.reconcile,
-            _run_of(Handle),
         )
 
     def __enter__(self) -> Stopwatch:
-        cycle, snapshot, commit, reconcile, run = self._kept
+        cycle, snapshot, commit, reconcile = self._kept
         watch = self
 
         async def timed_cycle(loop: SchedulerLoop) -> None:
             began, used, own = time.perf_counter(), time.process_time(), watch._own_ms
-            await cycle(loop)
+            await _Metered(cycle(loop), watch._work)
             watch.spans.wall.append((time.perf_counter() - began) * 1e3)
             watch.spans.all.append((time.process_time() - used) * 1e3)
             watch.spans.own.append(watch._own_ms - own)
@@ -155,15 +153,11 @@ class Stopwatch:
             await reconcile(manager)
             watch.spans.rounds += 1  # only cycles that came to their end
 
-        def timed_run(handle: Handle) -> None:
-            task = getattr(getattr(handle, "_callback", None), "__self__", None)
-            used = time.process_time()
-            run(handle)
-            if isinstance(task, asyncio.Task) and task.get_name() == "loop":
-                watch._own_ms += (time.process_time() - used) * 1e3
-
-        _wear(timed_cycle, timed_snapshot, timed_commit, counted_reconcile, timed_run)
+        _wear(timed_cycle, timed_snapshot, timed_commit, counted_reconcile)
         return self
+
+    def _work(self, seconds: float) -> None:
+        self._own_ms += seconds * 1e3
 
     def __exit__(self, *_: object) -> None:
         _wear(*self._kept)
@@ -177,16 +171,33 @@ class Stopwatch:
             self.spans.parts.setdefault(name, []).append((time.perf_counter() - began) * 1e3)
 
 
-def _run_of(handles: type[Handle]) -> Callable[[Handle], None]:
-    """What the event loop does with each of its steps; there is no public name for it."""
-    found: Callable[[Handle], None] = vars(handles)["_run"]
-    return found
+class _Metered:
+    """A coroutine whose steps tell how much CPU each has taken."""
+
+    def __init__(self, work: Coroutine[object, None, None], told: Callable[[float], None]) -> None:
+        self._work, self._told = work, told
+
+    def __await__(self) -> Generator[object, None, None]:
+        fault: BaseException | None = None
+        while True:
+            used = time.process_time()
+            try:
+                waits_for = self._work.send(None) if fault is None else self._work.throw(fault)
+            except StopIteration:
+                return
+            finally:
+                self._told(time.process_time() - used)
+            fault = None
+            try:
+                yield waits_for
+            except BaseException as error:  # cancelled: the coroutine must hear of it
+                fault = error
 
 
 def _wear(*methods: object) -> None:
     places = (
         *((SchedulerLoop, "cycle"), (PostgresStore, "snapshot"), (PostgresStore, "commit")),
-        *((ClusterManager, "reconcile"), (Handle, "_run")),
+        (ClusterManager, "reconcile"),
     )
     for (owner, name), method in zip(places, methods, strict=True):
         setattr(owner, name, method)
@@ -433,10 +444,10 @@ def main() -> int:
                 fill_queue(url, size, filled + 1, queued)
                 filled = queued
                 renew(url, size)
-                rows += asyncio.run(measure(url, size, queued, plan, keeps=True))
+                rows += on_uvloop(measure(url, size, queued, plan, keeps=True))
             if not args.no_baseline:
                 renew(url, size)
-                rows += asyncio.run(measure(url, size, filled, plan, keeps=False))
+                rows += on_uvloop(measure(url, size, filled, plan, keeps=False))
         finally:
             server.stop()
     report(rows, size, plan)

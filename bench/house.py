@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
+from typing import TypeVar
 
 import psycopg
+import uvloop
 
 from bench.proven import PROVEN, SIGNER, MadeSubscriptions
 from config.live import LiveSettings
@@ -46,6 +48,7 @@ from scheduler.cycle.worker_checks import WorkerChecks
 from scheduler.operations.metrics import Metrics
 from sim.virtual.setting import settings
 
+Result = TypeVar("Result")
 NAMES = Names()
 # An idle VM is given back at once, so that every job that comes races with the drain.
 # The lease outlasts a machine that gives us no time: who leads is not what is measured here.
@@ -296,6 +299,12 @@ async def house_on(url: str, seed: int) -> AsyncIterator[House]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await house.close()
+
+
+def on_uvloop(work: Coroutine[object, object, Result]) -> Result:
+    """On the event loop that a replica runs on."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
 
 
 def fresh_database(url: str, name: str) -> str:

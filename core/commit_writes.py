@@ -33,19 +33,21 @@ from core.changes import (
 )
 from core.commit import Locked
 from core.groups import Wait
-from core.job import Job, Lease, TimelineEntry
+from core.job import Job, JobStatus, Lease, TimelineEntry
 from core.job_fields import JobSpec
 from core.members import SharedMember
 from core.messages import OutMessage
 from core.tenants import Tenant, Usage
 from core.vm import Vm
 from core.waits import WaitNote
+from core.wakes import AT_ONCE, Wake, new_jobs_in
 
 WAKES = (
     *(NewJob, JobMove, NewVm, VmMove, Send, NewRequest),
     *(SettleRequest, PutRegionBlock, DropRegionBlock, PutTenant),
 )
-"""What the loop should look at at once. Heartbeats, whys and notes are not worth a cycle."""
+"""What the loop should look at. Heartbeats, whys and notes are not worth a cycle."""
+_UNDER_WAY = frozenset({JobStatus.STARTING, JobStatus.RUNNING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ class Writes:
     audited: list[AuditEntry] = field(default_factory=list)
     tenants: dict[str, Tenant] = field(default_factory=dict)
     charged: dict[str, Charged] = field(default_factory=dict)
-    wakes: bool = False
+    wake: Wake | None = None
+    """What the loop is told; None: nothing that is worth a cycle."""
 
 
 def fold(batches: Sequence[AtomicBatch]) -> Writes:
@@ -108,8 +111,16 @@ def fold(batches: Sequence[AtomicBatch]) -> Writes:
     for batch in batches:
         for change in batch:
             _fold_one(change, writes)
-            writes.wakes = writes.wakes or isinstance(change, WAKES)
+            if isinstance(change, NewJob):
+                writes.wake = new_jobs_in((change.job.cluster,)).joined(writes.wake)
+            elif isinstance(change, WAKES) and not _goes_on(change):
+                writes.wake = AT_ONCE
     return writes
+
+
+def _goes_on(change: Change) -> bool:
+    """A job that has a VM is one step further on it: that frees nothing."""
+    return isinstance(change, JobMove) and change.after.status in _UNDER_WAY
 
 
 def _fold_one(change: Change, writes: Writes) -> None:

@@ -18,9 +18,10 @@ from psycopg.rows import TupleRow
 from core.changes import AtomicBatch, NewJob, NewSpec
 from core.commit import KnownRows, Locked, judge
 from core.commit_writes import EventWrite, fold
+from core.wakes import new_jobs_in
 from db.rows import Shape
 from db.shared_specs import write_specs
-from db.writes import EVENT, JOB_NEW, WAKE_CHANNEL, JobWrite, ensure_tenants, write
+from db.writes import EVENT, JOB_NEW, JobWrite, ensure_tenants, wake, write
 
 Connection = AsyncConnection[TupleRow]
 Item = TypeVar("Item")
@@ -76,17 +77,19 @@ async def write_long(connection: Connection, parts: Iterator[AtomicBatch]) -> No
     jobs: LikeRows[JobWrite] = LikeRows("jobs", JOB_NEW)
     events: LikeRows[EventWrite] = LikeRows("job_events", EVENT)
     rest: list[AtomicBatch] = []
+    clusters: set[str] = set()
     async with connection.pipeline():
         while part:
             new = [change for change in part if isinstance(change, NewJob)]
             rest.append(tuple(c for c in part if not isinstance(c, NewJob | NewSpec)))
+            clusters.update(change.job.cluster for change in new)
             await jobs.write(connection, [_job(change) for change in new])
             entries = [EventWrite(change.job.uid, 1, change.entry) for change in new]
             await events.write(connection, entries)
             await asyncio.sleep(0)  # others are served between two parts
             part = next(parts, ())
     await write(connection, fold(rest), Locked(KnownRows(), {}, set()))
-    await connection.execute("SELECT pg_notify(%s, '')", (WAKE_CHANNEL,))
+    await wake(connection, new_jobs_in(clusters))
 
 
 async def _write_specs(connection: Connection, part: AtomicBatch) -> None:

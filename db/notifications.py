@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 import psycopg
 import structlog
 
+from core.wakes import AT_ONCE, Wake, WakeBox
 from db.writes import WAKE_CHANNEL
 
 log = structlog.get_logger(__name__)
@@ -24,18 +25,16 @@ class Listener:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._wake = asyncio.Event()
+        self._news = WakeBox()
         self._connected = False
 
-    async def wakeups(self) -> AsyncGenerator[None, None]:
+    async def wakeups(self) -> AsyncGenerator[Wake, None]:
         """One item for any number of notifications since the last. Never raises for a database
         that is away; a fresh connection counts as a wake-up, because some may have been missed."""
         task = asyncio.create_task(self._run(), name="listener")
         try:
             while True:
-                await self._wake.wait()
-                self._wake.clear()
-                yield
+                yield await self._news.take()
         finally:
             task.cancel()
             await asyncio.wait([task])
@@ -65,6 +64,6 @@ class Listener:
         ) as connection:
             await connection.execute(f"LISTEN {WAKE_CHANNEL}")
             self._connected = True
-            self._wake.set()
-            async for _ in connection.notifies():
-                self._wake.set()
+            self._news.put(AT_ONCE)
+            async for notification in connection.notifies():
+                self._news.put(Wake.of_text(notification.payload))

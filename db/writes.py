@@ -17,6 +17,7 @@ from core.job import WAITING, Job
 from core.members import SharedMember
 from core.messages import OutMessage
 from core.text import clean
+from core.wakes import Wake
 from db.audit_rows import AUDIT, INSERT_AUDIT
 from db.dependencies import write_dependencies
 from db.locks import OUTBOX_LOCK
@@ -260,8 +261,13 @@ async def write(connection: Connection, writes: Writes, locked: Locked) -> None:
         await write_tenants(connection, list(writes.tenants.values()), writes.charged)
         await _write_sends(connection, writes.sends)
         await _bulk(connection, INSERT_AUDIT, AUDIT, writes.audited)
-        if writes.wakes:
-            await connection.execute("SELECT pg_notify(%s, '')", (WAKE_CHANNEL,))
+        if writes.wake is not None:
+            await wake(connection, writes.wake)
+
+
+async def wake(connection: Connection, wake: Wake) -> None:
+    """The leader hears of it once this is committed."""
+    await connection.execute("SELECT pg_notify(%s, %s)", (WAKE_CHANNEL, wake.text))
 
 
 async def _write_new_jobs(

@@ -20,6 +20,7 @@ from core.job import Job
 from core.job_tokens import MintTokens
 from core.messages import OutboxRow, OutMessage
 from core.ports import Bus, Clock, Cloud, ControlSubscriptions, Ids, Store
+from core.wakes import Wake
 from messaging.proofs.control import SchedulerSigner
 from migs.manager import MigManager
 from orchestrator.orchestrator import ClusterOrchestrator
@@ -66,7 +67,7 @@ class Adapters:
     """By the word of a cluster's `pool`."""
     write: Writer
     """Stores one submission durably; many that wait are written together."""
-    wakeups: Callable[[], AsyncIterator[None]]
+    wakeups: Callable[[], AsyncIterator[Wake]]
     """One item each time somebody committed something that matters."""
     clock: Clock
     ids: Ids
@@ -352,8 +353,9 @@ class Replica:
             self._loop.poke_soon()
 
     async def _listen(self) -> None:
-        async for _ in self._adapters.wakeups():
-            self._wake()
+        async for wake in self._adapters.wakeups():
+            if self._loop is not None:
+                self._loop.hear_of(wake)
 
 
 async def link_for_ever(log: AuditLog) -> None:

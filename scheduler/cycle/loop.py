@@ -20,10 +20,12 @@ from core.messages import Canary, Control, InMessage, KeepWarm, OutMessage, Star
 from core.ports import Bus, Clock, Ids, Store
 from core.queueing import Ask
 from core.reasons import RefusalKind
+from core.wakes import Wake
 from messaging.codec import BadMessage, decode_heartbeat, encode_canary, encode_for
 from messaging.proofs.heartbeats import PROOF
 from orchestrator.orchestrator import ClusterOrchestrator
 from scheduler.cycle.checkpoints import Checkpoints
+from scheduler.cycle.crowded import crowded
 from scheduler.cycle.heartbeat_inbox import Inbox
 from scheduler.cycle.heartbeats import ReceivedHeartbeat, apply_heartbeats
 from scheduler.cycle.leadership import Leadership
@@ -50,8 +52,9 @@ takes a tenth of a second."""
 TRIES_PER_CYCLE = 3
 REST_MAX_S = 0.05
 ROUTINE_MAX_S = 0.5
-"""How long heartbeats that only show life may wait to share a cycle: a large fleet sends a thousand
-of them a second, and silence is counted in tens of seconds."""
+"""How long that may wait to share a cycle which changes no decision at once. Heartbeats that only
+show life: a large fleet sends a thousand of them a second, and silence is counted in tens of
+seconds. Jobs that come behind others where nothing is free."""
 CANARY_TIMEOUT_S = 5.0
 
 
@@ -105,6 +108,8 @@ class SchedulerLoop:
         self._mail = Mail()
         self._kept_warm: dict[str, float] = {}
         self._tenants = TenantQueues()
+        self._crowded: frozenset[str] = frozenset()
+        """Clusters where nothing was free and jobs waited when the last cycle ended."""
         self._checkpoints = Checkpoints()
         self._answers = Answers()
         self._take(parts.settings.current)
@@ -116,6 +121,14 @@ class SchedulerLoop:
     def poke(self) -> None:
         """Something happened: take a cycle soon."""
         self._wake.set()
+
+    def hear_of(self, wake: Wake) -> None:
+        """A commit, of ours or of another replica. Jobs that come where nothing is free and others
+        wait already change no decision at once."""
+        if wake.clusters is not None and wake.clusters <= self._crowded:
+            self.poke_soon()
+        else:
+            self.poke()
 
     def poke_soon(self) -> None:
         """Something came that changes no decision: it shares the next cycle, or has its own."""
@@ -199,6 +212,7 @@ class SchedulerLoop:
         # 7 demand, 8 reconcile clusters: in tasks of their own
         parts.orchestrator.poke(snapshot, plan.admitted)
         parts.seen(snapshot, plan.moves)
+        self._crowded = crowded(plan, self._clusters)
         if committed:
             self._checkpoints.forget(plan.moves)
             kept = parts.admission.take(mail.messages, self._clusters)

@@ -27,6 +27,7 @@ from core.queueing import Ask, HeadsOf, Live
 from core.reasons import CommitRefusal
 from core.retention import RetentionRules
 from core.tenants import Holding, TenantRow, Usage, holdings
+from core.wakes import AT_ONCE, Wake, WakeBox
 from sim.memory.cost import settle_costs, spent
 from sim.memory.retention import prune
 from sim.memory.tables import Leader, Tables, Written
@@ -95,7 +96,7 @@ class MemoryStore:
         if down:
             self._lose_session()
         if came_back:  # a fresh connection counts as a wake-up: some may have been missed
-            self._wake(self)
+            self._wake(AT_ONCE, self)
 
     # --- core.ports.Store ----------------------------------------------------------------
 
@@ -311,36 +312,34 @@ class MemoryStore:
 
     # --- what the listener does ----------------------------------------------------------
 
-    async def wakeups(self) -> AsyncIterator[None]:
+    async def wakeups(self) -> AsyncIterator[Wake]:
         """One item for any number of commits since the last; the first one at once."""
-        wake = asyncio.Event()
-        self.tables.listeners[wake] = self
+        news = WakeBox()
+        self.tables.listeners[news] = self
         if not self._down:
-            wake.set()
+            news.put(AT_ONCE)
         try:
             while True:
-                await wake.wait()
-                wake.clear()
-                yield
+                yield await news.take()
         finally:
-            self.tables.listeners.pop(wake, None)
+            self.tables.listeners.pop(news, None)
 
     def hang_up(self) -> None:
         """The process behind this door is dead: the database drops its connections."""
         self._lose_session()
-        for wake in [w for w, door in self.tables.listeners.items() if door is self]:
-            del self.tables.listeners[wake]
+        for news in [n for n, door in self.tables.listeners.items() if door is self]:
+            del self.tables.listeners[news]
 
     def _lose_session(self) -> None:
         leader = self.tables.leader
         if leader is not None and leader.session is self._session:
             self._session.set()
 
-    def _wake(self, only: MemoryStore | None = None) -> None:
-        for wake, door in self.tables.listeners.items():
+    def _wake(self, wake: Wake, only: MemoryStore | None = None) -> None:
+        for news, door in self.tables.listeners.items():
             assert isinstance(door, MemoryStore)
             if not door.down and only in (None, door):
-                wake.set()
+                news.put(wake)
 
     # --- the commit itself ---------------------------------------------------------------
 
@@ -369,8 +368,8 @@ class MemoryStore:
         tables.last_snapshot = None
         now = self.clock.now()
         tables.history.extend(Written(now, term, tables.leading, batch) for batch in accepted)
-        if writes.wakes:
-            self._wake()
+        if writes.wake is not None:
+            self._wake(writes.wake)
         return Committed.of(len(batches), refusals)
 
     async def _boundary(self, stage: Stage) -> None:

@@ -43,6 +43,7 @@ from core.supply import (
 from core.tenants import HOLDS, Tenant, Usage
 from core.vm import Vm, heard
 from core.waits import WaitRow
+from core.wakes import WakeBox
 from sim.memory.dependencies import Dependencies
 
 Key = TypeVar("Key", bound=tuple[Any, ...])
@@ -241,7 +242,7 @@ class Tables:
     last_snapshot: Snapshot | None = None
     """What lives, without queues: asked for far more often than anything is written."""
     last_arrivals: tuple[Sequence[TimeKey], Mapping[str, Arrivals]] | None = None
-    listeners: dict[asyncio.Event, object] = field(default_factory=dict)
+    listeners: dict[WakeBox, object] = field(default_factory=dict)
     """Who waits for news → the door that they came through."""
 
     @property

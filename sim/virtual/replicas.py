@@ -16,6 +16,7 @@ from core.ids import RandomIds
 from core.messages import OutMessage
 from core.mig import MigSnapshot, Queued
 from core.ports import Cloud
+from core.wakes import Wake
 from messaging.proofs.control import SchedulerSigner
 from messaging.proofs.enrolment import EnrolmentTokens, enrolment_secret
 from migs.own_machines import open_own_machines
@@ -192,11 +193,11 @@ class Host:
         prefix, suffix = f"{self._ground.settings.names.prefix}-", f"-{action.region}-mig"
         self._ground.checkers.created(mig.removeprefix(prefix).removesuffix(suffix), action)
 
-    async def _news(self) -> AsyncIterator[None]:
+    async def _news(self) -> AsyncIterator[Wake]:
         """The database's news, when the bus's come: a commit is not worth a cycle of its own."""
-        async for _ in self.door.wakeups():
+        async for wake in self.door.wakeups():
             await asyncio.sleep(GRID_S - self._ground.loop.time() % GRID_S)
-            yield
+            yield wake
 
     # --- boundaries ------------------------------------------------------------------------
 
