@@ -16,7 +16,6 @@ import contextlib
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from rich.table import Table
 
 from bench.figures import tell
 from bench.house import NAMES, RULES, SPEC, House, MemoryCloud, fresh_database, on_uvloop
-from bench.local import ROOT
+from bench.local import ROOT, ended, postgres_server, undisturbed
 from bench.proven import SIGNER, MadeSubscriptions, prover
 from bench.report import figure, show
 from config.settings import Settings
@@ -40,7 +39,6 @@ from core.job_steps import advance, entry_for
 from core.messages import GpuReading, Heartbeat, HeartbeatStatus, Progress, VmReadings
 from core.ports import Cloud
 from core.timers import Timers
-from db.embedded.server import EmbeddedPostgres
 from db.notifications import Listener
 from db.store import PostgresStore
 from messaging.codec import encode_heartbeat
@@ -91,8 +89,9 @@ def bus_process(directory: Path, *, fsync: bool) -> Iterator[str]:
     try:
         yield str(json.loads(process.stdout.readline())["grpc"])
     finally:
-        process.terminate()
-        process.wait(10)
+        with undisturbed():
+            process.terminate()
+            ended(process)
 
 
 async def make_topics(bus: PubSubBus) -> None:
@@ -255,14 +254,11 @@ def main() -> int:
     parser.add_argument("--no-fsync", action="store_true", help="for disks that are very slow")
     args = parser.parse_args()
     configure_logs("critical")
-    with tempfile.TemporaryDirectory(prefix="zen-catch-up-") as directory:
-        server = EmbeddedPostgres(Path(directory) / "pg", fsync=not args.no_fsync)
-        url = fresh_database(server.start(), "catch_up")
-        try:
-            with bus_process(Path(directory) / "bus", fsync=not args.no_fsync) as bus:
-                found = on_uvloop(catch_up(url, bus, args.vms, args.heartbeats))
-        finally:
-            server.stop()
+    fsync = not args.no_fsync
+    with postgres_server("zen-catch-up-", fsync=fsync) as (directory, server):
+        url = fresh_database(server, "catch_up")
+        with bus_process(directory / "bus", fsync=fsync) as bus:
+            found = on_uvloop(catch_up(url, bus, args.vms, args.heartbeats))
     table = Table("workers", "reports that waited", "s", "per second", "demanded", "per CPU second")
     table.add_row(
         f"{args.vms:,}",

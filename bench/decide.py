@@ -23,7 +23,6 @@ import argparse
 import asyncio
 import os
 import resource
-import tempfile
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -37,6 +36,7 @@ from bench.customers import Customers, submit_for_ever
 from bench.figures import tell
 from bench.fleet import BenchFleet, FleetPace
 from bench.house import fresh_database, on_uvloop
+from bench.local import postgres_server
 from bench.proven import SIGNER, MadeSubscriptions
 from bench.report import figure, quantile, show, verdict
 from config.settings import ApiSettings, Settings
@@ -48,7 +48,6 @@ from core.ports import Cloud
 from core.queueing import Ask
 from core.retention import RetentionRules
 from core.timers import Timers
-from db.embedded.server import EmbeddedPostgres
 from db.notifications import Listener
 from db.store import PostgresStore
 from orchestrator.cluster_manager import ClusterManager
@@ -436,20 +435,16 @@ def main() -> int:
         MeasurePlan(args.seconds, args.heartbeat, args.rush, args.submits),
     )
     rows, filled = [], 0
-    with tempfile.TemporaryDirectory(prefix="zen-decide-") as directory:
-        server = EmbeddedPostgres(Path(directory) / "pg", fsync=False)
-        try:
-            url = fresh_database(server.start(), "decide")
-            for queued in sorted(args.queued):
-                fill_queue(url, size, filled + 1, queued)
-                filled = queued
-                renew(url, size)
-                rows += on_uvloop(measure(url, size, queued, plan, keeps=True))
-            if not args.no_baseline:
-                renew(url, size)
-                rows += on_uvloop(measure(url, size, filled, plan, keeps=False))
-        finally:
-            server.stop()
+    with postgres_server("zen-decide-", fsync=False) as (_, server):
+        url = fresh_database(server, "decide")
+        for queued in sorted(args.queued):
+            fill_queue(url, size, filled + 1, queued)
+            filled = queued
+            renew(url, size)
+            rows += on_uvloop(measure(url, size, queued, plan, keeps=True))
+        if not args.no_baseline:
+            renew(url, size)
+            rows += on_uvloop(measure(url, size, filled, plan, keeps=False))
     report(rows, size, plan)
     _tell(rows)
     return 0

@@ -6,9 +6,11 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,10 +21,14 @@ from typing import Any, TypeVar
 import httpx
 import psutil
 
+from db.embedded.server import EmbeddedPostgres
+
 ROOT = Path(__file__).resolve().parent.parent
 FINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 POLL_S = 0.01
 STEP_TIMEOUT_S = 120.0
+END_S = 20.0
+ENDING = (signal.SIGINT, signal.SIGTERM)
 Json = dict[str, Any]
 T = TypeVar("T")
 
@@ -99,6 +105,67 @@ class LocalStack:
         return [child for child in children if "agent" in child.cmdline()]
 
 
+# --- nothing is left behind -------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _signals(handler: Any) -> Iterator[None]:
+    """Ctrl-C and a polite kill are handled so, in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, one in before.items():
+            signal.signal(number, one)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """What was started is stopped, however often Ctrl-C is pressed."""
+    with _signals(signal.SIG_IGN):
+        yield
+
+
+@contextlib.contextmanager
+def scratch(prefix: str) -> Iterator[Path]:
+    """A directory that is gone afterwards, also if a signal ends the work in it."""
+    # A shell that starts a bench in the background lets it ignore Ctrl-C.
+    with _signals(signal.default_int_handler):
+        directory = Path(tempfile.mkdtemp(prefix=prefix))
+        try:
+            yield directory
+        finally:
+            with undisturbed():
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def postgres_server(prefix: str, *, fsync: bool) -> Iterator[tuple[Path, str]]:
+    """A directory with a database server of its own in it, and its URL."""
+    with scratch(prefix) as directory:
+        server = EmbeddedPostgres(directory / "pg", fsync=fsync)
+        try:
+            yield directory, server.start()
+        finally:
+            with undisturbed():
+                server.stop()
+
+
+def ended(process: subprocess.Popen[bytes]) -> int:
+    """Its exit code; one that does not end in time is killed."""
+    try:
+        return process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+# --- a whole stack ----------------------------------------------------------------------
+
+
 def zen(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """The command line in that state directory; an error with its own words if it fails."""
     done = subprocess.run(
@@ -118,12 +185,12 @@ def zen(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @contextlib.contextmanager
 def state_directory() -> Iterator[Path]:
     """A home for a stack; whatever still runs there is stopped before it is removed."""
-    base = Path(tempfile.mkdtemp(prefix="zen-bench-"))
-    try:
-        yield base / "home"
-    finally:
-        zen(base / "home", "down")
-        shutil.rmtree(base, ignore_errors=True)
+    with scratch("zen-bench-") as base:
+        try:
+            yield base / "home"
+        finally:
+            with undisturbed():
+                zen(base / "home", "down")
 
 
 @contextlib.contextmanager

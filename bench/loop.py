@@ -1,10 +1,10 @@
 """Jobs that do nothing, drained by the local stack: what the road itself can carry.
 
-    python -m bench.loop [--jobs 200]
+    python -m bench.loop [--jobs 200] [--slots 8]
 
 All jobs of one cluster are submitted at once, then its VMs (as many as this machine is allowed,
-8 at most) work through them. The processes' CPU time says where the work is done; the jobs'
-timelines say where a job waits.
+8 at most) work through them, one job at a time each, or 8 (--slots 64). The processes' CPU time
+says where the work is done; the jobs' timelines say where a job waits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from bench.report import figure, quantile, show
 
 VMS = 8
 GPU_TYPE = "l4"
-CLUSTER = "1xl4"
+CLUSTERS = {8: "1xl4", 64: "8xl4"}
+"""By the jobs that run at once on all VMs."""
 SUBMITTERS = 8
 TOLD = ("per_s", "cpu_ms", "kb_per_job")
 STEPS = (
@@ -34,11 +35,16 @@ STEPS = (
 )
 
 
-def warm_up(stack: LocalStack, vms: int) -> None:
+def warm_up(stack: LocalStack, slots: int) -> None:
     """All VMs booted: they are asked for by jobs that overlap."""
-    jobs = [stack.submit("sleep", "3", gpu_type=GPU_TYPE) for _ in range(vms)]
+    at_once = slots * min(VMS, stack.run["vm_cap"]) // VMS
+    jobs = [submit(stack, slots, "sleep", "3") for _ in range(at_once)]
     for job in jobs:
         stack.finish(job)
+
+
+def submit(stack: LocalStack, slots: int, *command: str) -> str:
+    return stack.submit(*command, gpu_type=GPU_TYPE, gpu_count=1, cluster=CLUSTERS[slots])
 
 
 def cpu_times(stack: LocalStack) -> dict[str, float]:
@@ -77,7 +83,7 @@ def stored_kb(stack: LocalStack) -> float:
     return float(row[0]) / 1000
 
 
-def drain(stack: LocalStack, count: int) -> tuple[list[str], float]:
+def drain(stack: LocalStack, count: int, slots: int) -> tuple[list[str], float]:
     """The jobs and how long it took from the first POST to the last end."""
 
     def done() -> bool | None:
@@ -86,7 +92,7 @@ def drain(stack: LocalStack, count: int) -> tuple[list[str], float]:
 
     began = time.perf_counter()
     with ThreadPoolExecutor(SUBMITTERS) as pool:
-        jobs = list(pool.map(lambda _: stack.submit("true", gpu_type=GPU_TYPE), range(count)))
+        jobs = list(pool.map(lambda _: submit(stack, slots, "true"), range(count)))
     wait_for("the end of all jobs", done, 30 + count, every_s=0.1)
     took_s = time.perf_counter() - began
     if lost := stack.get("/jobs", status=["FAILED", "CANCELLED"], page_size=1)["total"]:
@@ -122,12 +128,13 @@ def wait_table(times: Mapping[str, list[float]]) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=200)
-    count = parser.parse_args().jobs
-    with local_stack({"clusters": {CLUSTER: {"vm_max": VMS}}}) as stack:
-        vms = min(VMS, stack.run["vm_cap"])
-        warm_up(stack, vms)
+    parser.add_argument("--slots", type=int, choices=CLUSTERS, default=VMS, help="jobs at once")
+    args = parser.parse_args()
+    count, cluster = args.jobs, {"vm_max": VMS, "share": args.slots > VMS}
+    with local_stack({"clusters": {CLUSTERS[args.slots]: cluster}}) as stack:
+        warm_up(stack, args.slots)
         cpu_before, cycles_before, kb_before = cpu_times(stack), cycles(stack), stored_kb(stack)
-        jobs, took_s = drain(stack, count)
+        jobs, took_s = drain(stack, count, args.slots)
         cpu_after, cycles_after = cpu_times(stack), cycles(stack)
         kb_per_job = (stored_kb(stack) - kb_before) / count
         times = step_times(stack, jobs)

@@ -14,16 +14,14 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import psycopg
 from rich.table import Table
 
 from bench.figures import tell
-from bench.local import ROOT
+from bench.local import ROOT, postgres_server
 from bench.report import figure, show
-from db.embedded.server import EmbeddedPostgres
 
 HOME = ROOT / ".venv" / "peers" / "pgqueuer"
 PACKAGES = ("pgqueuer", "asyncpg")
@@ -64,17 +62,12 @@ def rate(python: Path, url: str, seconds: float, load: tuple[int, int]) -> float
 
 
 def measure(python: Path, seconds: float) -> dict[str, float]:
-    with tempfile.TemporaryDirectory(prefix="zen-pgqueuer-") as directory:
-        server = EmbeddedPostgres(Path(directory) / "pg")
-        try:
-            url = server.start()
-            with psycopg.connect(url, autocommit=True) as connection:
-                connection.execute(f'CREATE DATABASE "{DATABASE}"'.encode())
-            base, _, query = url.partition("?")
-            fresh = f"{base.rpartition('/')[0]}/{DATABASE}?{query}"
-            return {name: rate(python, fresh, seconds, load) for name, load in LOADS.items()}
-        finally:
-            server.stop()
+    with postgres_server("zen-pgqueuer-", fsync=True) as (_, url):
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{DATABASE}"'.encode())
+        base, _, query = url.partition("?")
+        fresh = f"{base.rpartition('/')[0]}/{DATABASE}?{query}"
+        return {name: rate(python, fresh, seconds, load) for name, load in LOADS.items()}
 
 
 def main() -> int:

@@ -13,10 +13,8 @@ import argparse
 import asyncio
 import contextlib
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,6 +22,7 @@ import psycopg
 
 from bench.crowd import CrowdSize
 from bench.decide import settings_for
+from bench.local import postgres_server
 from bench.many_jobs import ManyJobs, fill_jobs
 from config.live import LiveSettings
 from core.access_rules import AccessRules
@@ -33,7 +32,6 @@ from core.ids import RandomIds
 from db import migrate
 from db.access import PostgresAccess
 from db.audit_log import PostgresAuditLog
-from db.embedded.server import EmbeddedPostgres
 from db.reads import PostgresReads
 from db.secrets import PostgresSecrets
 from db.sessions import PostgresSessions
@@ -262,15 +260,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1_000_000)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="zen-bench-") as home:
-        server = EmbeddedPostgres(Path(home) / "pg", fsync=False)
-        url = server.start()
-        try:
-            migrate.upgrade(url)
-            fill_jobs(url, ManyJobs(args.jobs, CLUSTERS))
-            count, wrong = asyncio.run(explain_all(url, ROWS_MIN))
-        finally:
-            server.stop()
+    with postgres_server("zen-plans-", fsync=False) as (_, url):
+        migrate.upgrade(url)
+        fill_jobs(url, ManyJobs(args.jobs, CLUSTERS))
+        count, wrong = asyncio.run(explain_all(url, ROWS_MIN))
     print(f"{args.jobs:,} jobs: {count} statements of GET routes explained, {len(wrong)} at fault")
     print("\n".join(wrong))
     sys.exit(bool(wrong))

@@ -16,14 +16,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 
 from rich.table import Table
 
 from bench.house import NAMES, RULES, House, drop_database, fresh_database, house_on
+from bench.local import postgres_server
 from bench.proven import signed
 from bench.race_submits import race_submits
 from bench.report import RaceResult, figure, show
@@ -31,7 +30,6 @@ from core.errors import StoreDown
 from core.history_check import HistoryCheck
 from core.job import Job, Lease
 from core.messages import Heartbeat, HeartbeatStatus
-from db.embedded.server import EmbeddedPostgres
 from db.history_check import check_history
 from scheduler.operations.logs import configure_logs
 from scheduler.operations.stop import StopRequest, stop_job
@@ -271,12 +269,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     configure_logs("critical")  # a guard that says no is news to the service, and the point here
-    with tempfile.TemporaryDirectory(prefix="zen-races-") as directory:
-        server = EmbeddedPostgres(Path(directory) / "pg", fsync=False)
-        try:
-            results = asyncio.run(run_all(server.start(), args))
-        finally:
-            server.stop()
+    with postgres_server("zen-races-", fsync=False) as (_, url):
+        results = asyncio.run(run_all(url, args))
     show(table_of(results), "met: writes that a guard refused because the other side was faster.")
     faults = [f"{result.kind}: {fault}" for result in results for fault in result.faults]
     for fault in faults[:20]:

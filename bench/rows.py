@@ -88,7 +88,7 @@ class BenchRow:
 
 
 DRAINED = 200
-"""Jobs of the drain, of ours and of Slurm."""
+"""Jobs of the drain, of ours and of Slurm, with as many at once."""
 
 SUBMIT_16 = BenchRun("bench.submit_rate", ("--connections", "16"), ("--seconds", "3"))
 SUBMIT_64 = BenchRun(
@@ -99,10 +99,14 @@ REPLICAS = BenchRun("bench.submit_replicas", (), ("--seconds", "3"), 60)
 BATCHES = BenchRun("bench.submit_batches", (), ("--rounds", "3"), 60)
 MESSAGES = BenchRun("bench.submit_messages", (), ("--messages", "2000"))
 START = BenchRun("bench.start_latency", (), ("--jobs", "15"))
+_DRAIN = ("--slots", "64")
 SLURM = BenchRun(
-    "bench.slurm", ("--drained", str(DRAINED)), ("--jobs", "10", "--drained", str(DRAINED)), 60
+    "bench.slurm",
+    (*_DRAIN, "--drained", str(DRAINED)),
+    (*_DRAIN, "--drained", str(DRAINED), "--jobs", "10"),
+    60,
 )
-DRAIN = BenchRun("bench.loop", ("--jobs", str(DRAINED)), ("--jobs", str(DRAINED)))
+DRAIN = BenchRun("bench.loop", (*_DRAIN, "--jobs", str(DRAINED)))
 DECIDE = BenchRun(
     "bench.decide",
     ("--no-baseline",),
@@ -144,13 +148,17 @@ def _submissions(run: BenchRun, connections: int) -> tuple[BenchRow, ...]:
 
 
 def _batches() -> Iterator[BenchRow]:
-    beside = (BenchPeer("pgqueuer", PGQUEUER, "batch_per_s", "/s"),)
     for what, told in (
         ("array of 1,000", "r_1000"),
         ("array of 10,000", "r_10000"),
         ("batch of 1,000, JSON", "batch_json"),
         ("batch of 1,000, NDJSON", "batch_ndjson"),
     ):
+        beside = (
+            BenchPeer("ours", BATCHES, f"{told}_per_s", "/s"),
+            BenchPeer("COPY", BATCHES, f"{told}_copy_per_s", "/s"),
+            BenchPeer("pgqueuer", PGQUEUER, "batch_per_s", "/s"),
+        )
         copy = f"{what} ÷ COPY of its rows"
         yield BenchRow("P2", copy, "×", 0.6, 0.8, True, BATCHES, told, beside=beside)
 

@@ -1,6 +1,6 @@
-"""Slurm on this machine, as a peer: one node, 64 processors, tuned to start at once.
+"""Slurm on this machine, as a peer: one node, tuned to start at once.
 
-    python -m bench.slurm [--jobs 50] [--drained 200]
+    python -m bench.slurm [--jobs 50] [--drained 200] [--slots 64]
 
 Needs Debian's package slurm-wlm and root. The controller and the node's daemon run in a temporary
 directory with a configuration of their own, without accounting, and are gone afterwards.
@@ -14,7 +14,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,11 +23,12 @@ from pathlib import Path
 from rich.table import Table
 
 from bench.figures import tell
-from bench.local import wait_for
+from bench.local import ended, scratch, undisturbed, wait_for
 from bench.report import figure, quantile, show
 
-CPUS = 64
-"""Slurm launches about once a second: with 8 it would drain 8 jobs per second."""
+SLOTS = 64
+"""Processors of the node, one job on each. Slurm launches about once a second: with 8 it drains 8
+jobs per second."""
 PHASE_S = 0.37
 """Between two starts: else each would meet that period at its worst moment."""
 READY_S = 60.0
@@ -54,7 +54,7 @@ SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
 SchedulerType=sched/builtin
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_max_job_start=0
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
+NodeName={host} NodeAddr=127.0.0.1 CPUs={slots} State=UNKNOWN
 PartitionName=p Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -107,14 +107,14 @@ class SlurmCluster:
 
 
 @contextmanager
-def slurm_cluster() -> Iterator[SlurmCluster]:
-    with tempfile.TemporaryDirectory(prefix="zen-slurm-") as name:
-        directory, host = Path(name), socket.gethostname().partition(".")[0]
+def slurm_cluster(slots: int) -> Iterator[SlurmCluster]:
+    with scratch("zen-slurm-") as directory:
+        host = socket.gethostname().partition(".")[0]
         for inner in ("state", "spool"):
             (directory / inner).mkdir()
         file = directory / "slurm.conf"
         port, node_port = _free_port(), _free_port()
-        words = {"host": host, "port": port, "node_port": node_port, "cpus": CPUS}
+        words = {"host": host, "port": port, "node_port": node_port, "slots": slots}
         file.write_text(CONFIGURATION.format(directory=directory, **words))
         cluster = SlurmCluster(directory, {**os.environ, "SLURM_CONF": str(file)})
         programs = (("slurmctld", "-D"), ("slurmd", "-D", "-N", host))
@@ -127,10 +127,11 @@ def slurm_cluster() -> Iterator[SlurmCluster]:
             wait_for("an idle node", lambda: _is_idle(cluster), READY_S, every_s=0.2)
             yield cluster
         finally:
-            for process in reversed(started):
-                process.terminate()
-            for process in started:
-                process.wait(20)
+            with undisturbed():
+                for process in reversed(started):
+                    process.terminate()
+                for process in started:
+                    ended(process)
 
 
 def _is_idle(cluster: SlurmCluster) -> bool | None:
@@ -156,11 +157,12 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=50)
     parser.add_argument("--drained", type=int, default=200)
+    parser.add_argument("--slots", type=int, default=SLOTS, help="jobs at once")
     args = parser.parse_args()
     if missing := available():
         sys.stderr.write(f"{missing}\n")
         return 2
-    with slurm_cluster() as cluster:
+    with slurm_cluster(args.slots) as cluster:
         says, nothing = cluster.directory / "date.sh", cluster.directory / "true.sh"
         says.write_text("#!/bin/sh\ndate +%s.%N\n")
         nothing.write_text("#!/bin/sh\ntrue\n")

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from bench.copied_rows import url_beside
 from bench.figures import tell
-from bench.local import ROOT, LocalStack, local_stack, wait_for
+from bench.local import ROOT, LocalStack, ended, local_stack, undisturbed, wait_for
 from bench.report import figure, quantile, show
 from db import migrate
 
@@ -127,8 +127,9 @@ def bare_server(stack: LocalStack) -> Iterator[tuple[psutil.Process, int]]:
         assert server.stdout is not None
         yield psutil.Process(server.pid), int(server.stdout.readline())
     finally:
-        server.terminate()
-        server.wait(20)
+        with undisturbed():
+            server.terminate()
+            ended(server)
 
 
 def target_of(stack: LocalStack) -> SubmitTarget:

@@ -23,6 +23,7 @@ from bench.submit_messages import cpu_s
 from bench.submit_rate import CLUSTER, VMS, WARM_UP_S, hold_vms, load, target_of
 
 REPLICAS = 3
+TOLD = ("ratio",)
 
 
 @dataclass(frozen=True, slots=True)
