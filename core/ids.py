@@ -23,7 +23,8 @@ class RandomIds:
         random_a = self._dice.getrandbits(12)
         random_b = self._dice.getrandbits(62)
         value = (milliseconds << 80) | (0x7 << 76) | (random_a << 64) | (0x2 << 62) | random_b
-        return str(uuid.UUID(int=value))
+        text = f"{value:032x}"  # as str(uuid.UUID) has it, at a third of its price
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def token(self) -> str:
         """Sixteen hex digits: lease ids and boot nonces."""

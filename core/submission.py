@@ -9,9 +9,11 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from core.errors import BadInput, Fault
@@ -66,10 +68,13 @@ def content_hash(spec: JobSpec) -> str:
 
 def hash_of_values(values: Values) -> str:
     """The content hash of the JobSpec with these values."""
-    words = _FIRST | {
-        name: value for name, value in values.items() if name in _FIRST or value != _DEFAULTS[name]
+    texts = _FIRST_TEXTS | {
+        name: f'"{name}":{_text_of(value)}'
+        for name, value in values.items()
+        if name in _FIRST or value != _DEFAULTS[name]
     }
-    return hashlib.sha256(_hashed_text(words).encode()).hexdigest()
+    text = ",".join([texts[name] for name in sorted(texts)])
+    return hashlib.sha256(f"{{{text}}}".encode()).hexdigest()
 
 
 # Fields of the first version are always part of the hash. A later one leaves it as it was while it
@@ -92,6 +97,21 @@ def _plain(value: object) -> object:
 
 # Made once: json.dumps makes a new one in each call with options.
 _hashed_text = json.JSONEncoder(sort_keys=True, default=_plain, separators=(",", ":")).encode
+
+
+def _text_of(value: object) -> str:
+    """As the encoder has it; text, seconds and the words of a command need none."""
+    if type(value) is str:
+        return encode_basestring_ascii(value)
+    if type(value) is float and math.isfinite(value):
+        return repr(value)
+    if type(value) is tuple and all(type(word) is str for word in value):
+        return f"[{','.join(map(encode_basestring_ascii, value))}]"
+    return _hashed_text(value)
+
+
+_FIRST_TEXTS = {name: f'"{name}":{_text_of(value)}' for name, value in _FIRST.items()}
+"""What is hashed of each field of the first version that a submission does not name."""
 
 
 def json_schema() -> dict[str, object]:
@@ -160,6 +180,15 @@ def _unknown(key: object) -> Fault:
     return replace(fault, expected=f"nearest: {meant}", words=words) if meant else fault
 
 
+_RELATED = frozenset(
+    {
+        *("gpu_types", "regions_denied", "secrets", "google_token", "array", "after"),
+        *("replicas", "shell", "script"),
+    }
+)
+"""Without one of these, no field of a submission can contradict another."""
+
+
 def _relations(data: Mapping[object, object]) -> list[Fault]:
     faults = []
     command = data.get("command")
@@ -170,6 +199,8 @@ def _relations(data: Mapping[object, object]) -> list[Fault]:
         )
     elif isinstance(command, list) and command and not str(command[0]).strip():
         faults.append(Fault("command", shown(command), "a program first, not an empty word"))
+    if _RELATED.isdisjoint(data):
+        return faults
     faults += _contradictions(data)
     faults += _two_programs(data)
     if data.get("google_token") is True and data.get("image"):

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from core.changes import AtomicBatch, Change, NewJob, NewSpec
 from core.errors import StoreDown
 from core.groups import Wait
-from core.job import Job, JobEvent, Membership
+from core.job import Job, JobEvent, Membership, TimelineEntry
 from core.job_fields import JobSpec
 from core.job_steps import JobStart, begin_job, entry_for
 from core.members import Member, SharedMember, count_of, member_spec, members_of
@@ -46,12 +46,19 @@ class Agreed:
         return count_of(self.spec)
 
     @property
+    def _single(self) -> bool:
+        """Neither an array nor a gang: the job is what was submitted."""
+        return self.spec.array is None and self.spec.replicas == 1
+
+    @property
     def long(self) -> bool:
         """Whether it is written in parts."""
         return self.count > PART
 
     @cached_property
     def first(self) -> Job:
+        if self._single:
+            return begin_job(self.uid, self.spec, self._start)
         leader = Membership(self.uid, 0, self.spec.replicas)
         return self._job(self.uid, next(members_of(self.spec)), leader)
 
@@ -59,6 +66,9 @@ class Agreed:
         """The jobs, made one by one as they are asked for. One of the last
         brings what all of them wait for: it is not locked while the others are written."""
         count, leader, spec = self.count, self.uid, self.spec
+        if self._single:
+            yield NewJob(self.first, self._entry(self.first), self.digest, self.waits)
+            return
         # Spare members of an elastic job, which come last, wait for nothing themselves.
         last = count - 1 - (spec.replicas - spec.least)
         if count > 1:
@@ -70,17 +80,19 @@ class Agreed:
                 job = self.first
             else:
                 job = self._job(uid, member, Membership(leader, member.rank, spec.replicas))
-            told = {} if self.told_s is None else {"starvation_bound_s": self.told_s}
-            entry = entry_for(None, job, JobEvent.SUBMITTED, cluster=job.cluster, **told)
             waits = self.waits if number == last else ()
             shared = SharedMember(self.uid, member) if count > 1 else None
-            yield NewJob(job, entry, self.digest, waits, shared)
+            yield NewJob(job, self._entry(job), self.digest, waits, shared)
 
     def parts(self, ids: Ids, more: AtomicBatch = ()) -> Iterator[AtomicBatch]:
         """The same in parts, with what is written besides."""
         changes = chain(self.changes(ids), more)
         while part := tuple(islice(changes, PART)):
             yield part
+
+    def _entry(self, job: Job) -> TimelineEntry:
+        told = {} if self.told_s is None else {"starvation_bound_s": self.told_s}
+        return entry_for(None, job, JobEvent.SUBMITTED, cluster=job.cluster, **told)
 
     def _job(self, uid: str, member: Member, gang: Membership) -> Job:
         spec = member_spec(self.spec, member)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +19,14 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=10,
 )
+
+FIRST_FIELDS = (
+    *("job_id", "user_id", "tenant_id", "name", "labels", "priority", "keep_alive"),
+    *("command", "shell", "environment", "workflow", "workflow_args", "cluster", "regions"),
+    *("gpu_type", "gpu_count", "gpu_memory_mb", "cpu_cores", "memory_mb"),
+    *("max_runtime_s", "queue_timeout_s", "stop_grace_s", "retries"),
+)
+"""Of the first version: always part of the hash."""
 
 
 def parse(**data: object) -> JobSpec:
@@ -125,6 +136,25 @@ def test_content_hash_tells_contents_apart() -> None:
     """Same words, same hash; one word other, another hash."""
     assert content_hash(parse(command=["a"])) == content_hash(parse(command=["a"]))
     assert content_hash(parse(command=["a"])) != content_hash(parse(command=["a"], priority=501))
+
+
+@given(st.text(max_size=8), st.lists(st.text(max_size=4)), st.floats(allow_nan=False))
+def test_content_hash_is_that_of_sorted_json(text: str, words: list[str], number: float) -> None:
+    """What was stored by earlier releases is compared with it: the text may not change."""
+    spec = JobSpec(
+        job_id="j",
+        user_id="u",
+        name=text,
+        command=tuple(words),
+        labels={"b": text, "a": ""},
+        max_runtime_s=number,
+        gpu_count=3,
+        keep_alive=True,
+        group=text or None,
+    )
+    said = {name: getattr(spec, name) for name in FIRST_FIELDS} | ({"group": text} if text else {})
+    whole = json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+    assert content_hash(spec) == hashlib.sha256(whole).hexdigest()
 
 
 def test_schema_names_every_field() -> None:

@@ -27,6 +27,7 @@ from scheduler.api.http.direct_routes import DirectRoutes, OnError
 from scheduler.api.http.docs_page import render as render_page
 from scheduler.api.http.endpoint import Endpoint, direct_paths, reply, routes
 from scheduler.api.http.gate import Gate
+from scheduler.api.http.layered_app import LayeredApp
 from scheduler.api.http.middleware import Edge
 from scheduler.api.http.openapi import document
 from scheduler.api.http.problems import CODES, REQUEST_ID, Problem, internal, problem_of, render
@@ -75,7 +76,7 @@ def create_app(services: Services) -> FastAPI:
     table = endpoints(services)
     # Slashes are not redirected: a POST that is answered 307 loses its body in many clients.
     # FastAPI's own pages load their scripts from elsewhere: blank on a laptop without network.
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = LayeredApp(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     gate = Gate(services.access.authenticator, services.api, services.clock)
     served = routes(table, gate)
     app.router.routes[:0] = served
@@ -88,17 +89,18 @@ def create_app(services: Services) -> FastAPI:
     }
     for kind, tell in on_error.items():
         app.add_exception_handler(kind, tell)
-    app.add_middleware(DirectRoutes, paths=direct_paths(served), on_error=on_error)
-    app.add_middleware(Edge, ids=services.ids, api=services.api, clock=services.clock)
+    app.put_around(partial(DirectRoutes, paths=direct_paths(served), on_error=on_error))
+    app.put_around(partial(Edge, ids=services.ids, api=services.api, clock=services.clock))
     if services.api.cors_origins:
-        app.add_middleware(
+        cors = partial(
             CORSMiddleware,
             allow_origins=services.api.cors_origins,
             allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
             allow_headers=("Content-Type", "Authorization", "Idempotency-Key", REQUEST_ID),
             expose_headers=(REQUEST_ID, REPEAT),
         )
-    app.add_middleware(Front, ids=services.ids, api=services.api)
+        app.put_around(cors)
+    app.put_around(partial(Front, ids=services.ids, api=services.api))
     return app
 
 

@@ -3,6 +3,7 @@ requests that may change something."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -59,18 +60,19 @@ class Front:
         return None
 
 
-def refuse_unsafe_write(scope: Scope, cors_origins: tuple[str, ...]) -> None:
-    """CrossSite or WrongMediaType for a write that a page of another site could have sent."""
-    if scope["method"] in SAFE_METHODS:
+def refuse_unsafe_write(
+    method: str, headers: Mapping[bytes, bytes], cors_origins: tuple[str, ...]
+) -> None:
+    """CrossSite or WrongMediaType for a write that a page of another site could have sent. Pages
+    may send these headers once; the last of several is as good as the first."""
+    if method in SAFE_METHODS:
         return
-    # Pages may send these headers once; the last of several is as good as the first.
-    headers = dict(scope["headers"])
     origin, fetch_site = headers.get(b"origin"), headers.get(b"sec-fetch-site")
     if origin is not None or fetch_site is not None:
         sent = None if origin is None else origin.decode("latin-1")
         site = None if fetch_site is None else fetch_site.decode("latin-1")
         host = headers.get(b"host", b"").decode("latin-1")
-        if is_cross_site(scope["method"], host, sent, site, cors_origins):
+        if is_cross_site(method, host, sent, site, cors_origins):
             page = f"a page of {sent[:80]!r}" if sent else "a page of another site"
             raise CrossSite(
                 f"{page} may not change anything here; list its origin in api.cors_origins if it "
@@ -80,5 +82,5 @@ def refuse_unsafe_write(scope: Scope, cors_origins: tuple[str, ...]) -> None:
         raise WrongMediaType("Content-Type: got none, expected application/json")
 
 
-def _has_body(headers: dict[bytes, bytes]) -> bool:
+def _has_body(headers: Mapping[bytes, bytes]) -> bool:
     return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"

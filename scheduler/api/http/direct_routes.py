@@ -8,6 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from scheduler.api.http.known_headers import KnownHeaders
+
 Dispatch = Callable[[Request], Awaitable[Response]]
 OnError = Callable[[Request, Exception], Awaitable[Response]]
 
@@ -37,6 +39,7 @@ class DirectRoutes:
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive, send)
+        request._headers = KnownHeaders(scope)  # noqa: SLF001  # where Starlette keeps its own
         try:
             response = await dispatch(request)
         except tuple(self._on_error) as error:

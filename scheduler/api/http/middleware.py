@@ -6,6 +6,7 @@ Plain ASGI: Starlette's BaseHTTPMiddleware costs a task and two queues per reque
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import structlog
 from starlette.requests import ClientDisconnect
@@ -38,7 +39,9 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = self._request_id(scope)
+        headers = dict(scope["headers"])
+        request_id = self._request_id(headers)
+        named = (_REQUEST_ID_HEADER, request_id.encode())
         scope.setdefault("state", {})["request_id"] = request_id
         started = False
 
@@ -46,17 +49,16 @@ class Edge:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                headers = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
-                message = {**message, "headers": headers}
+                message = {**message, "headers": [*message.get("headers", ()), named]}
             await send(message)
 
         try:
-            if not any(name == b"authorization" for name, _ in scope["headers"]):
+            if b"authorization" not in headers:
                 # With credentials the gate counts by principal, and wrong ones by address.
                 self._rate.check(client_address(scope, self._hops))
-            if (declared := _declared_length(scope)) is not None and declared > self._max:
+            if (declared := _declared_length(headers)) is not None and declared > self._max:
                 raise self._too_large()
-            refuse_unsafe_write(scope, self._origins)
+            refuse_unsafe_write(scope["method"], headers, self._origins)
             await self._app(scope, self._bounded(receive), named_send)
         except ClientDisconnect:
             _log.debug("the client went away", request_id=request_id, path=scope["path"])
@@ -67,12 +69,10 @@ class Edge:
             problem = self._judge(error, request_id, scope)
             await render(problem, request_id)(scope, receive, named_send)
 
-    def _request_id(self, scope: Scope) -> str:
+    def _request_id(self, headers: Mapping[bytes, bytes]) -> str:
         """The caller's own id if it can stand in a log line, else a new one."""
-        for name, value in scope["headers"]:
-            if name == _REQUEST_ID_HEADER and _ACCEPTED_ID.match(value):
-                return str(value.decode())
-        return self._ids.token()
+        sent = headers.get(_REQUEST_ID_HEADER)
+        return sent.decode() if sent and _ACCEPTED_ID.match(sent) else self._ids.token()
 
     def _bounded(self, receive: Receive) -> Receive:
         """Counts what really comes: a chunked body declares no length."""
@@ -105,8 +105,6 @@ class Edge:
         return internal(request_id)
 
 
-def _declared_length(scope: Scope) -> int | None:
-    for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit():
-            return int(value)
-    return None
+def _declared_length(headers: Mapping[bytes, bytes]) -> int | None:
+    declared = headers.get(b"content-length", b"")
+    return int(declared) if declared.isdigit() else None
