@@ -42,6 +42,7 @@ COMMANDS: dict[str, Entry] = {
     "wait": Entry("cli.commands.wait:wait", "Waits until jobs have ended."),
     "resubmit": Entry("cli.commands.resubmit:resubmit", "Submits a job again, as a new one."),
     "diff": Entry("cli.commands.diff:diff", "What differs between two jobs."),
+    "job": Entry("cli.commands.job_files:app", "Job files: begin one, check one, the schema."),
     "artifacts": Entry("cli.commands.artifacts:artifacts", "The files that a job stored."),
     "fetch": Entry("cli.commands.artifacts:fetch", "Brings stored files here."),
     "cp": Entry("cli.commands.copy:copy", "Copies stored files of a job here: JOB:PATH TO."),

@@ -157,6 +157,7 @@ PROSE_ALLOWED = {
     ("db/snapshot.py", "trouble"): "the name of a table",
     ("db/tables/capacity.py", "trouble"): "the name of a table",
     ("sim/memory/retention.py", "trouble"): "the name of a table",
+    ("core/job_file_schema.py", "old nouns"): "the name of a JSON Schema dialect",
     ("config/schema.py", "patience"): "the key queue.patience",
     ("db/embedded/supervisor.py", "keeper"): "a member of a file on disk",
     ("sim/virtual/crash_points.py", "old nouns"): "a seed of the dice",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -14,21 +12,13 @@ import typer
 
 from cli.client import Client, Json, api_address
 from cli.commands import prices
+from cli.commands.groups import wait_for_group
 from cli.commands.sending import SendOptions, send_job
 from cli.defaults import with_defaults
 from cli.env_file import read_env_file
 from cli.job_options import body_of, submit_options
-from cli.options import Api, AsJson, Given, command
+from cli.options import Api, AsJson, Given, command, pairs
 from cli.paths import PROGRAM, home
-from core.errors import ZenError
-
-FILE_BYTES_MAX = 1024 * 1024
-
-
-class BadFile(ZenError):
-    """The submission file cannot be used; fix it."""
-
-    code = "bad_file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +33,14 @@ class SubmitOptions:
     ] = False
     file: Annotated[
         Path | None, typer.Option("--file", "-f", metavar="FILE", help="YAML or JSON; - is stdin.")
+    ] = None
+    params: Annotated[
+        list[str] | None,
+        typer.Option("--param", "-p", metavar="K=V", help="A parameter of the file; repeatable."),
+    ] = None
+    batch: Annotated[
+        Path | None,
+        typer.Option("--batch", metavar="FILE", help="A job in each line, as JSON; - is stdin."),
     ] = None
     env_file: Annotated[
         Path | None,
@@ -63,6 +61,10 @@ class SubmitOptions:
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the id alone.")] = False
     api: Api = None
     as_json: AsJson = False
+
+    @property
+    def sending(self) -> SendOptions:
+        return SendOptions(self.wait, self.yes, self.quiet, self.as_json)
 
 
 @partial(command, made=submit_options())
@@ -88,9 +90,14 @@ def submit(own: SubmitOptions, given: Given) -> None:
       zen submit --replicas 2-8 --shell -- 'echo $ZEN_RANK of $ZEN_WORLD_SIZE'
       zen submit -f examples/train.yaml --wait
       zen submit -f examples/unifiedjob.yaml --gpu-type l4
+      zen submit -f examples/sweep.yaml -p epochs=2
+      zen submit --batch examples/batch.jsonl
     """
-    body = body_of(given, _with_env_file(native(read_file(own.file)) if own.file else {}, own))
-    body = _program(own, _gpu_types(body, given))
+    if own.batch is not None:
+        _lines(own, given)
+        return
+    bodies, matrix = _bodies(own, given)
+    body = bodies[0]
     # Of a file the service names every fault: a misspelt field is the likelier one.
     if own.file is None and not {"command", "script", "workflow", "image"} & set(body):
         raise typer.BadParameter(
@@ -101,8 +108,42 @@ def submit(own: SubmitOptions, given: Given) -> None:
     with Client(address) as client:
         if own.dry_run:
             prices.dry_run(client, body).print(own.as_json)
+        elif matrix:
+            _together(client, bodies, body, own.sending)
         else:
-            send_job(client, body, SendOptions(own.wait, own.yes, own.quiet, own.as_json))
+            send_job(client, body, own.sending)
+
+
+def _bodies(own: SubmitOptions, given: Given) -> tuple[list[Json], bool]:
+    """The submissions of the line and the file; and whether there is one for each combination of a
+    matrix."""
+    found: Sequence[Json] = ({},)
+    matrix = False
+    if own.file is not None:
+        from cli.job_files.submissions import read_job_file
+
+        file = read_job_file(own.file, pairs(own.params, "--param"))
+        found, matrix = file.bodies, file.matrix
+    elif own.params:
+        raise typer.BadParameter("--param: only with a file (-f) that declares it")
+    made = [
+        _program(own, _gpu_types(body_of(given, _with_env_file(body, own)), given))
+        for body in found
+    ]
+    if matrix and any(given[name] for name in ("array", "group")):
+        raise typer.BadParameter("--array, --group: not with a matrix, which is a group itself")
+    return made, matrix
+
+
+def _lines(own: SubmitOptions, given: Given) -> None:
+    from cli.commands.batch import read_lines, send_batch
+
+    if own.command or own.file or own.wait or own.dry_run or any(given.values()):
+        raise typer.BadParameter("--batch: not with a command, -f, --wait, --dry-run or fields")
+    assert own.batch is not None
+    jobs = [(number, with_defaults(body)) for number, body in read_lines(own.batch)]
+    with Client(api_address(own.api)) as client:
+        send_batch(client, jobs, own.sending).print(own.as_json)
 
 
 def _with_env_file(body: Json, own: SubmitOptions) -> Json:
@@ -142,52 +183,22 @@ def _directory(body: Json, address: str) -> Json:
         return {}  # it was deleted meanwhile
 
 
-def read_file(file: Path) -> Json:
-    """A submission from a YAML or JSON file (JSON is YAML too)."""
-    try:
-        if str(file) == "-":
-            text = sys.stdin.read(FILE_BYTES_MAX + 1)
-        else:
-            with file.open(encoding="utf-8") as opened:
-                text = opened.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise BadFile(f"{file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise BadFile(f"{file}: not UTF-8 text") from error
-    if len(text) > FILE_BYTES_MAX:
-        raise BadFile(f"{file}: more than {FILE_BYTES_MAX} characters")
-    found = _parse(file, text)
-    if not isinstance(found, dict):
-        got = "nothing" if found is None else "a list" if isinstance(found, list) else "one value"
-        raise BadFile(
-            f"{file}: got {got}, expected the fields of one job, e.g. command: [hostname]"
-        )
-    # YAML knows moments, JSON does not.
-    return {
-        str(key): value.isoformat() if isinstance(value, datetime) else value
-        for key, value in found.items()
-    }
+def _together(client: Client, bodies: Sequence[Json], first: Json, own: SendOptions) -> None:
+    """The jobs of a matrix, as the group of their id. `first` is the first one as it is sent: what
+    it was given for this place is given to all."""
+    from cli.commands.batch import send_batch
+    from core.ids import RandomIds
 
-
-def _parse(file: Path, text: str) -> object:
-    if file.suffix == ".json":
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise BadFile(f"{file}: not JSON: {error}") from error
-    import yaml
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" at line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "it cannot be read"
-        raise BadFile(f"{file}: not YAML{line}: {problem}") from error
-
-
-def native(document: Json) -> Json:
-    """A manifest of another system is read as a submission, so that options can win over it."""
-    from core.unified_job import is_manifest, native_of_manifest
-
-    return native_of_manifest(document) if is_manifest(document) else document
+    added = {name: value for name, value in first.items() if name not in bodies[0]}
+    name = first.get("job_id") or f"m-{RandomIds().token()[:10]}"
+    jobs = [
+        (number, {**body, **added, "job_id": f"{name}-{number}", "group": name})
+        for number, body in enumerate(bodies, 1)
+    ]
+    answer = send_batch(client, jobs, own)
+    if not own.wait:
+        answer.print(own.as_json)
+        return
+    if answer.code:
+        answer.print(own.as_json)
+    raise typer.Exit(wait_for_group(client, {"job_id": name}, own.quiet, own.as_json))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from cli.commands.job_files import schema_text
 from cli.reference import access, alerts, commands, configuration, events, job_fields, metrics, rest
 
 PAGES: Mapping[str, Callable[[], str]] = {
@@ -16,6 +17,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "metrics.md": metrics.page,
     "events.md": events.page,
     "alerts.md": alerts.page,
+    "job.schema.json": schema_text,
 }
 
 

@@ -16,6 +16,7 @@ from scheduler.api.caller import ApiCaller
 from scheduler.api.http.endpoint import Body, Routes, decode, read_json, refuse_encodings, route
 from scheduler.api.http.problems import BadJson, FaultOut, internal, problem_of
 from scheduler.api.routes.jobs import TAG
+from scheduler.submission.quotes import price_fields
 from scheduler.submission.submission_batch import submit_together
 from scheduler.submission.submit import Accepted
 
@@ -53,7 +54,10 @@ class BatchResultOut(Struct, frozen=True, omit_defaults=True):
     error: str | None = None
     faults: tuple[FaultOut, ...] = ()
     total_usd_per_hour: float | None = None
-    """Of `price_not_confirmed`: submit this job alone to confirm it."""
+    """At most, for all its VMs. Of `price_not_confirmed`: submit this job alone to confirm it."""
+    tenant_id: str | None = None
+    usd_per_hour: float | None = None
+    """One VM (of a shared one: the job's part) in the cheapest region that the job allows."""
 
 
 class BatchOut(Struct, frozen=True):
@@ -133,6 +137,7 @@ def _line(line: bytes) -> object:
 
 def _result(found: Accepted | Exception, request_id: str) -> BatchResultOut:
     if isinstance(found, Accepted):
+        prices = price_fields(found.quote)
         return BatchResultOut(
             "submitted",
             found.job_id,
@@ -140,6 +145,9 @@ def _result(found: Accepted | Exception, request_id: str) -> BatchResultOut:
             found.cluster,
             found.message,
             found.jobs,
+            total_usd_per_hour=prices.get("total_usd_per_hour"),
+            tenant_id=found.tenant_id,
+            usd_per_hour=prices.get("usd_per_hour"),
         )
     problem = problem_of(found) if isinstance(found, ZenError) else None
     if problem is None:

@@ -244,7 +244,7 @@ def test_a_file_without_a_command_is_judged_by_the_service(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: [", "not YAML at line 1"),
+        ("a: [", ":1:5: not YAML"),
         ("- 1", "got a list, expected the fields of one job"),
         ("", "got nothing, expected the fields of one job, e.g. command: [hostname]"),
         ("7", "got one value, expected the fields of one job"),
