@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import psycopg
 
 from core.job_fields import JobSpec
+from db.packed import plain
 from db.rows import to_json
 
 # A UUIDv7 of the job's moment, as the service makes them.
@@ -42,14 +43,12 @@ FROM (
 ) AS x
 """  # noqa: S608
 _ENDED = "SELECT uid, cluster, submitted_at AS at FROM jobs WHERE status = 'SUCCEEDED'"
+_STEPS = """[[0,"submitted",null,"QUEUED",0,"",null,null,{}],[0,"placed","QUEUED","ASSIGNED",1,
+"","vm","r",{}],[0,"claimed","ASSIGNED","STARTING",1,"","vm","r",{}],[0,"started","STARTING","RUNNING",1,
+"","vm","r",{}],[0,"exited_ok","RUNNING","SUCCEEDED",1,"","vm","r",{"exit_code":0}]]"""
 _EVENTS = f"""
-INSERT INTO job_events (uid, seq, at, event, from_status, to_status, attempt, reason)
-SELECT j.uid, e.seq, j.at, e.event, e.was, e.now, 1, ''
-FROM ({_ENDED} ORDER BY submitted_at DESC LIMIT %(history)s) AS j CROSS JOIN (VALUES
-    (1, 'submitted', NULL, 'QUEUED'), (2, 'start_written', 'QUEUED', 'ASSIGNED'),
-    (3, 'claimed', 'ASSIGNED', 'STARTING'), (4, 'running', 'STARTING', 'RUNNING'),
-    (5, 'exited', 'RUNNING', 'SUCCEEDED')
-) AS e(seq, event, was, now)
+INSERT INTO timelines (uid, at, seq, packed) SELECT j.uid, j.at, 5, %(steps)s
+FROM ({_ENDED} ORDER BY submitted_at DESC LIMIT %(history)s) AS j
 """  # noqa: S608
 _ATTEMPTS = f"""
 INSERT INTO attempts (uid, attempt, lease_id, vm_uid, vm_name, region, zone, usd_per_hour,
@@ -94,6 +93,7 @@ def fill_jobs(url: str, size: ManyJobs) -> None:
         "clusters": list(size.clusters),
         "queued": size.queued_percent,
         "history": size.history,
+        "steps": plain(_STEPS.encode()),
         "spec": to_json(
             JobSpec(job_id="", user_id="u", command=("true",), cluster=size.clusters[0])
         ),

@@ -52,7 +52,16 @@ ROWS_MIN = 10_000
 JOB, TENANT = "job-77", "tenant-0007"
 GROWING = frozenset(
     {
-        *("jobs", "job_events", "job_waits", "job_costs", "job_labels", "job_counts", "attempts"),
+        *(
+            "jobs",
+            "job_events",
+            "timelines",
+            "job_waits",
+            "job_costs",
+            "job_labels",
+            "job_counts",
+            "attempts",
+        ),
         *("specs", "waits", "outbox", "vms", "cloud_requests", "dead_letters", "audit_log"),
         *("cost_daily", "sessions"),
     }

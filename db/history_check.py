@@ -13,14 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from core.history_check import HistoryCheck, HistoryStep, JobHistory, Reign, Try
-from core.job import JobStatus
+from core.job import JobStatus, TimelineEntry
 from db.store import PostgresStore
+from db.timelines import PACKED_SELECT, unpacked
 from db.vm_states import COUNTED
 
 _JOBS = "SELECT uid::text, job_id, user_id, status, attempt FROM jobs"
 _EVENTS = """
 SELECT uid::text, seq, event, from_status, to_status, attempt, at FROM job_events ORDER BY uid, seq
 """
+_PACKED = f"SELECT uid::text, {PACKED_SELECT} FROM timelines ORDER BY uid, seq"
 _ATTEMPTS = """
 SELECT uid::text, attempt, lease_id, vm_name, assigned_at, ended_at FROM attempts
 ORDER BY uid, attempt
@@ -55,13 +57,14 @@ END $$;
 CREATE OR REPLACE FUNCTION note_leader_event() RETURNS trigger LANGUAGE plpgsql
     SECURITY DEFINER AS $$
 BEGIN
-    IF EXISTS (SELECT 1 FROM fresh WHERE event NOT IN ('submitted', 'stop_asked')) THEN
+    IF EXISTS (SELECT 1 FROM fresh WHERE seq > 1 AND NOT (
+        get_byte(packed, 0) = 0 AND packed LIKE '%stop_asked%'::bytea)) THEN
         INSERT INTO leader_writes SELECT clock_timestamp(), current_setting('application_name'),
             holder, term, TG_TABLE_NAME FROM leader;
     END IF;
     RETURN NULL;
 END $$;
-CREATE OR REPLACE TRIGGER watched_events AFTER INSERT ON job_events
+CREATE OR REPLACE TRIGGER watched_events AFTER INSERT ON timelines
     REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION note_leader_event();
 CREATE OR REPLACE TRIGGER watched_vms AFTER INSERT OR UPDATE OF version, last_beat_at ON vms
     FOR EACH STATEMENT EXECUTE FUNCTION note_leader_write();
@@ -80,11 +83,14 @@ async def check_history(store: PostgresStore) -> HistoryCheck:
     async with store.connection() as connection:
         jobs = await (await connection.execute(_JOBS)).fetchall()
         events = await (await connection.execute(_EVENTS)).fetchall()
+        packed = await (await connection.execute(_PACKED)).fetchall()
         attempts = await (await connection.execute(_ATTEMPTS)).fetchall()
         loose = await (await connection.execute(_LOOSE)).fetchall()
     steps: dict[str, list[HistoryStep]] = {}
     for uid, _, event, before, after, attempt, at in events:
         steps.setdefault(uid, []).append(HistoryStep(event, before, after, attempt, at))
+    for uid, *row in packed:
+        steps.setdefault(uid, []).extend(_step(event.entry) for event in unpacked(*row))
     tries: dict[str, list[Try]] = {}
     for uid, *rest in attempts:
         tries.setdefault(uid, []).append(Try(*rest))
@@ -102,6 +108,11 @@ async def check_history(store: PostgresStore) -> HistoryCheck:
         ),
         tuple(row[0] for row in loose),
     )
+
+
+def _step(entry: TimelineEntry) -> HistoryStep:
+    before = None if entry.from_status is None else str(entry.from_status)
+    return HistoryStep(entry.event, before, str(entry.to_status), entry.attempt, entry.at)
 
 
 async def watch(store: PostgresStore) -> None:

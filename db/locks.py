@@ -13,6 +13,7 @@ from psycopg.rows import TupleRow
 from core.commit import KnownRows, Locked, RowKeys, check_term
 from core.job import JobKey
 from db.tenants import HELD_UNDER_QUOTA, LOCK, held_of, tenant_of
+from db.timelines import REPEATS
 from db.vm_states import COUNTED
 
 CLUSTER_LOCK = 0x5A454E02
@@ -45,10 +46,6 @@ _DEAD_LETTERS = """
 SELECT message_id, replayed_at IS NOT NULL FROM dead_letters WHERE message_id = ANY(%s::text[])
 ORDER BY message_id FOR NO KEY UPDATE
 """
-_REPEATS = """
-SELECT e.uid::text, e.dedup_key FROM job_events AS e
-JOIN unnest(%s::uuid[], %s::text[]) AS x(uid, dedup_key) USING (uid, dedup_key)
-"""
 
 
 async def lock(connection: AsyncConnection[TupleRow], rows: RowKeys, term: int | None) -> Locked:
@@ -75,7 +72,7 @@ async def lock(connection: AsyncConnection[TupleRow], rows: RowKeys, term: int |
         active = await _ask(connection, _NAMES, names)
         counts = await _ask(connection, _COUNTS, clusters)
         uids, dedup_keys = zip(*rows.dedup, strict=True) if rows.dedup else ((), ())
-        repeats = await _ask(connection, _REPEATS, list(uids), list(dedup_keys))
+        repeats = await _ask(connection, REPEATS, list(uids), list(dedup_keys))
     if leader is not None:
         row = await leader.fetchone()
         check_term(None if row is None else row[0], term)

@@ -21,7 +21,8 @@ from core.commit_writes import EventWrite, fold
 from core.wakes import new_jobs_in
 from db.rows import Shape
 from db.shared_specs import write_specs
-from db.writes import EVENT, JOB_NEW, JobWrite, ensure_tenants, wake, write
+from db.timelines import TIMELINE, PackedEvents, packed_events
+from db.writes import JOB_NEW, JobWrite, ensure_tenants, wake, write
 
 Connection = AsyncConnection[TupleRow]
 Item = TypeVar("Item")
@@ -31,7 +32,7 @@ _AT_DEFAULT = frozenset(
         *("lease_id", "vm_name", "vm_uid", "lease_region", "lease_zone", "slots", "stop_reason"),
         *("offer", "failures", "losses", "preemptions", "exit_code", "started_at", "ended_at"),
         *("retry_at", "gang_region", "holds", "attained_gpu_s", "saved_s", "saved_share"),
-        *("from_status", "region", "dedup_key"),
+        *("region", "dedup_key"),
     }
 )
 """Columns that stand at the default of the table when a job begins."""
@@ -75,7 +76,7 @@ async def write_long(connection: Connection, parts: Iterator[AtomicBatch]) -> No
     part = next(parts, ())
     await _write_specs(connection, part)
     jobs: LikeRows[JobWrite] = LikeRows("jobs", JOB_NEW)
-    events: LikeRows[EventWrite] = LikeRows("job_events", EVENT)
+    events: LikeRows[PackedEvents] = LikeRows("timelines", TIMELINE)
     rest: list[AtomicBatch] = []
     clusters: set[str] = set()
     async with connection.pipeline():
@@ -85,7 +86,7 @@ async def write_long(connection: Connection, parts: Iterator[AtomicBatch]) -> No
             clusters.update(change.job.cluster for change in new)
             await jobs.write(connection, [_job(change) for change in new])
             entries = [EventWrite(change.job.uid, 1, change.entry) for change in new]
-            await events.write(connection, entries)
+            await events.write(connection, packed_events(entries))
             await asyncio.sleep(0)  # others are served between two parts
             part = next(parts, ())
     await write(connection, fold(rest), Locked(KnownRows(), {}, set()))

@@ -45,7 +45,6 @@ from db.job_pages import JobList
 from db.milestones import milestones, running_by_region
 from db.positions import positions
 from db.rows import (
-    ENTRY_SELECT,
     JOB_SELECT,
     JOB_WIDTH,
     REGION_BLOCK_SELECT,
@@ -55,7 +54,6 @@ from db.rows import (
     VM_WIDTH,
     Row,
     block_of,
-    entry_of,
     job_of,
     mapping_of,
     numbers_of,
@@ -66,6 +64,7 @@ from db.rows import (
 )
 from db.store import Connection, PostgresStore
 from db.tenant_counts import OLDEST, counts_on, tenant_counts
+from db.timelines import EVENTS, PACKED_EVENTS, event_rows
 from db.vm_states import COUNTED
 
 _RUNNING = """
@@ -192,12 +191,9 @@ class PostgresReads:
 
     async def events(self, uid: str, size: int, after: int) -> Sequence[EventRow]:
         """Oldest first, beginning behind `after`."""
-        query = (
-            f"SELECT {ENTRY_SELECT}, seq FROM job_events WHERE uid = %s AND seq > %s "
-            "ORDER BY seq LIMIT %s"
-        )
-        rows = await self._see(query, (uid, after, bounded(size)))
-        return [EventRow(row[-1], entry_of(row)) for row in rows]
+        words = {"uid": uid, "after": after, "size": bounded(size)}
+        old, packed = await self._see(EVENTS, words), await self._see(PACKED_EVENTS, words)
+        return event_rows(old, packed, after, bounded(size))
 
     async def waits(self, uid: str) -> Sequence[WaitRow]:
         """What it met while it waited, the first first."""
@@ -302,7 +298,9 @@ class PostgresReads:
             specs = await self._store.specs.of_rows(connection, rows)
         return [_job_row(row, specs, places.get(row[0])) for row in rows]
 
-    async def _see(self, query: str, arguments: Sequence[object]) -> list[Row]:
+    async def _see(
+        self, query: str, arguments: Sequence[object] | Mapping[str, object]
+    ) -> list[Row]:
         """What the caller's tenants have."""
         async with self._seen.connection() as connection:
             return await (await connection.execute(query, arguments, binary=True)).fetchall()

@@ -65,6 +65,9 @@ SELECT h.place FROM old CROSS JOIN LATERAL (
 EVENTS = f"""
 DELETE FROM job_events WHERE ctid = ANY(ARRAY({_history("job_events", "seq")}))
 """
+TIMELINES = f"""
+DELETE FROM timelines WHERE ctid = ANY(ARRAY({_history("timelines", "seq")}))
+"""
 # Only what is settled: what an attempt cost is in job_costs by then, a job never looks cheaper.
 _SETTLED = """NOT EXISTS (SELECT FROM vms AS v WHERE v.uid = t.vm_uid AND NOT v.settled
         AND (v.settled_until IS NULL OR t.ended_at > v.settled_until))"""
@@ -78,6 +81,7 @@ EMPTIED = f"""
 UPDATE jobs AS j SET history_pruned = true
 WHERE j.ctid = ANY(ARRAY(SELECT ctid FROM ({_LOCKED_JOBS}) AS old))
     AND NOT EXISTS (SELECT FROM job_events AS e WHERE e.uid = j.uid LIMIT 1)
+    AND NOT EXISTS (SELECT FROM timelines AS t WHERE t.uid = j.uid LIMIT 1)
     AND NOT EXISTS (SELECT FROM attempts AS a WHERE a.uid = j.uid LIMIT 1)
     AND NOT EXISTS (SELECT FROM job_waits AS w WHERE w.uid = j.uid LIMIT 1)
 """
@@ -106,5 +110,8 @@ async def prune(
         done = await connection.execute(query, {"days": days, "batch": batch}, prepare=False)
         counts[table] = done.rowcount
     history = {"days": rules.events_days, "batch": batch}
+    rest = {**history, "batch": batch - counts["job_events"]}
+    done = await connection.execute(TIMELINES, rest, prepare=False)
+    counts["job_events"] += done.rowcount
     await connection.execute(EMPTIED, history, prepare=False)
     return counts

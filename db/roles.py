@@ -39,6 +39,7 @@ POLICIES = {
     "job_counts": _OWN,
     "job_labels": _OWN,
     "job_events": _of_job("job_events.uid"),
+    "timelines": _of_job("timelines.uid"),
     "job_waits": _of_job("job_waits.uid"),
     "attempts": _of_job("attempts.uid"),
     "job_costs": _of_job("job_costs.uid"),

@@ -12,7 +12,7 @@ from db.roles import API, SETTING, tenants_word
 from db.store import Connection, PostgresStore, Reachability
 
 _BIND = f"SELECT set_config('{SETTING}', %s, false)"
-_NEWEST_TABLES = "SELECT FROM job_counts, job_labels LIMIT 0"
+_NEWEST_TABLES = "SELECT FROM job_counts, job_labels, timelines LIMIT 0"
 POOL_MAX = 4
 
 

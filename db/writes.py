@@ -12,7 +12,7 @@ from psycopg.rows import TupleRow
 
 from core.changes import JobProgress, PendingReason, VmHeartbeat
 from core.commit import Locked
-from core.commit_writes import Attempt, EventWrite, Writes, number_events
+from core.commit_writes import Attempt, Writes, number_events
 from core.job import WAITING, Job
 from core.members import SharedMember
 from core.messages import OutMessage
@@ -26,6 +26,7 @@ from db.shared_specs import own_document, write_specs
 from db.small_writes import write_plain
 from db.spec_documents import spec_document
 from db.tenants import ENSURE, REVIVE, write_tenants
+from db.timelines import INSERT_TIMELINES, TIMELINE, packed_events
 from db.waits import write_waits
 
 Connection = AsyncConnection[TupleRow]
@@ -66,26 +67,6 @@ _SPEC_ID: BulkColumn[JobWrite] = BulkColumn(
 _JOB_MOVE: Shape[JobWrite] = Shape((*map(_of_job, JOB_STATE), _SEQ))
 JOB_NEW: Shape[JobWrite] = Shape(
     (*map(_of_job, (*JOB_STATE, *JOB_BIRTH)), _SPEC, _SPEC_ID, _SEQ, _HASH)
-)
-EVENT: Shape[EventWrite] = Shape(
-    (
-        BulkColumn("uid", "uuid", lambda w: w.uid),
-        BulkColumn("seq", "int", lambda w: w.seq),
-        BulkColumn("at", "timestamptz", lambda w: w.entry.at),
-        BulkColumn("event", "text", lambda w: clean(w.entry.event)),
-        BulkColumn(
-            "from_status",
-            "text",
-            lambda w: None if w.entry.from_status is None else str(w.entry.from_status),
-        ),
-        BulkColumn("to_status", "text", lambda w: str(w.entry.to_status)),
-        BulkColumn("attempt", "int", lambda w: w.entry.attempt),
-        BulkColumn("reason", "text", lambda w: clean(w.entry.reason)),
-        BulkColumn("vm_name", "text", lambda w: w.entry.vm_name),
-        BulkColumn("region", "text", lambda w: w.entry.region),
-        BulkColumn("data", "jsonb", lambda w: to_json(w.entry.data)),
-        BulkColumn("dedup_key", "text", lambda w: w.entry.dedup_key),
-    )
 )
 _OPENED: Shape[Attempt] = Shape(
     (
@@ -170,7 +151,6 @@ _UPDATE_SEQS = """
 UPDATE jobs AS j SET last_seq = x.last_seq
 FROM unnest(%s::uuid[], %s::int[]) AS x(uid, last_seq) WHERE j.uid = x.uid
 """
-_INSERT_EVENTS = f"INSERT INTO job_events ({EVENT.names}) SELECT {EVENT.names} FROM {EVENT.rows}"
 # The price is written down with the attempt: a later change of prices does not rewrite history.
 _INSERT_ATTEMPTS = f"""
 INSERT INTO attempts ({_OPENED.names}, usd_per_hour)
@@ -247,7 +227,7 @@ async def write(connection: Connection, writes: Writes, locked: Locked) -> None:
         await _bulk(connection, _UPDATE_HEARTBEATS, _HEARTBEAT, list(writes.heartbeats.values()))
         await _write_jobs(connection, writes, locked, last_seqs)
         await write_dependencies(connection, writes)
-        await _bulk(connection, _INSERT_EVENTS, EVENT, events)
+        await _bulk(connection, INSERT_TIMELINES, TIMELINE, packed_events(events))
         opened = [attempt for attempt in writes.attempts.values() if attempt.lease is not None]
         patched = [attempt for attempt in writes.attempts.values() if attempt.lease is None]
         await _bulk(connection, _UPDATE_ATTEMPTS, _PATCHED, patched)

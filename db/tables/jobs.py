@@ -194,6 +194,21 @@ waits = sa.Table(
     index("ix_waits_ready", "hold", where="ready"),
 )
 
+# What happened to a job: what one commit adds is one row, packed (db/timelines.py). `seq` is the
+# number of the last of it.
+timelines = sa.Table(
+    "timelines",
+    metadata,
+    sa.Column("uid", UUID, sa.ForeignKey("jobs.uid", ondelete="CASCADE"), primary_key=True),
+    time_column("at"),
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("packed", sa.LargeBinary, nullable=False),
+    sa.Column("dedup_key", sa.Text),
+    sa.CheckConstraint("seq >= 1", "seq"),
+    index("uq_timelines_dedup_key", "uid, dedup_key", unique=True, where="dedup_key IS NOT NULL"),
+)
+
+# The same as releases before wrote it: one row for each thing that happened.
 job_events = sa.Table(
     "job_events",
     metadata,

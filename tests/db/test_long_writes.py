@@ -42,7 +42,7 @@ async def test_each_part_is_a_statement_of_its_own() -> None:
     jobs, connection = jobs_of(Maker(), JobSpec("sweep", array="1-7")), Statements()
     await write_long(cast("Connection", connection), in_parts(jobs, 3))
     written = [rows for table, rows in connection.inserts if table == "jobs"]
-    assert written == [rows for table, rows in connection.inserts if table == "job_events"]
+    assert written == [rows for table, rows in connection.inserts if table == "timelines"]
     assert written == [2, 3, 2]
 
 

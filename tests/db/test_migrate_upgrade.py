@@ -28,7 +28,7 @@ from db.tables import metadata
 from tests.db.builders import Maker, at, put, step, submitted
 
 pytestmark = pytest.mark.slow
-NEWER = {"api_keys", "audit_log", "grants", "secrets", "sessions", "specs"}
+NEWER = {"api_keys", "audit_log", "grants", "secrets", "sessions", "specs", "timelines"}
 """Tables that the dumps do not have yet."""
 DUMPS = sorted((Path(__file__).parent / "schema").glob("*.sql"))
 

@@ -51,6 +51,7 @@ SELECT gen_random_uuid(), 't', 'u', 'j' || n, '', 'c', 'SUCCEEDED', 1, '{}', 'h'
     now(), now(), now(), now() - (n - 0.5) * interval '1 h' FROM generate_series(1, 4000) AS n;
 INSERT INTO job_events (uid, seq, at, event, to_status, attempt, reason)
 SELECT uid, n, now(), 'e', 'QUEUED', 0, '' FROM jobs, generate_series(1, 5) AS n;
+INSERT INTO timelines (uid, seq, at, packed) SELECT uid, 6, now(), '' FROM jobs;
 INSERT INTO attempts (uid, attempt, lease_id, vm_uid, vm_name, region, zone, usd_per_hour,
     assigned_at, ended_at, outcome)
 SELECT uid, 1, uid::text, uid, 'v', 'r', 'z', 1, ended_at - interval '1 h', ended_at, 'ok'
@@ -100,6 +101,7 @@ def full_to_read_url(shared_database_url: str) -> str:
         retention.VMS,
         retention.ALERTS,
         retention.EVENTS,
+        retention.TIMELINES,
         retention.ATTEMPTS,
         retention.WAITS,
         retention.EMPTIED,
@@ -131,7 +133,7 @@ async def test_batches_until_nothing_is_left(store: PostgresStore, full_url: str
         "cloud_requests": 4000 - 7 * 24,
         "vms": 4000 - 30 * 24,
         "alerts": 4000 - 30 * 24,
-        "job_events": 5 * old_jobs,
+        "job_events": 6 * old_jobs,
         "attempts": old_jobs,
         "job_waits": 2 * old_jobs,
         "experience": 0,

@@ -76,7 +76,7 @@ async def test_a_query_without_a_condition_sees_its_tenants_alone(
     assert await rows(pool, RED, counted) == ["red"]
     assert await rows(pool, EVERY_TENANT, counted) == ["", "blue", "red"]
     for tenants, count in ((RED, 1), (Tenants(), 0), (EVERY_TENANT, 2)):
-        assert await rows(pool, tenants, "SELECT count(*) FROM job_events") == [count]
+        assert await rows(pool, tenants, "SELECT count(*) FROM timelines") == [count]
 
 
 async def test_a_session_that_was_told_no_tenants_sees_nothing(

@@ -177,7 +177,8 @@ class Pruning:
         placed = step(admitted.after, E.PLACED, placed_at, lease=maker.lease(vm))
         started = step(placed.after, E.STARTED, placed_at)
         over = step(started.after, E.EXITED_OK, ended)
-        await put(store, submitted(job), admitted, placed, started, over)
+        for change in (submitted(job), admitted, placed, started, over):
+            await put(store, change)
         await store.settle_costs(10)
         return over.after
 

@@ -204,7 +204,7 @@ async def test_refused_submissions_leave_nothing(live: Live) -> None:
         assert_error(await live.client.post(JOBS, json=request), 422, "bad_input")
     assert await counted(live) == 0
     async with live.store.connection() as connection:
-        row = await (await connection.execute("SELECT count(*) FROM job_events")).fetchone()
+        row = await (await connection.execute("SELECT count(*) FROM timelines")).fetchone()
     assert row == (0,)
 
 
