@@ -7,19 +7,19 @@ import logging
 import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from datetime import UTC
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from google.api_core import exceptions as google_errors
-from google.pubsub_v1 import types
-from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
 
 from core.errors import BusDown, ZenError
 from core.messages import InMessage
+from messaging.calls import MessageCalls, first_request, life_sign
 from messaging.channel import explain
 
 log = logging.getLogger(__name__)
-Request = TypeVar("Request", types.AcknowledgeRequest, types.ModifyAckDeadlineRequest)
 
 STREAM_ACK_DEADLINE_S = 15
 """A reader that stands still (a leader that froze) keeps what was handed to it for this long, and
@@ -43,9 +43,9 @@ _BATCHES_AHEAD = 8
 class StreamingInbound:
     """`core.ports.Inbound`. It begins to pull when `batches()` is called."""
 
-    def __init__(self, client: SubscriberAsyncClient, path: str, max_messages: int) -> None:
+    def __init__(self, calls: MessageCalls, path: str, max_messages: int) -> None:
         assert max_messages > 0, "a subscription needs room for at least one message"
-        self._client = client
+        self._calls = calls
         self._path = path
         self._max_messages = max_messages
         self._box: deque[list[InMessage]] = deque()
@@ -76,7 +76,9 @@ class StreamingInbound:
         """Done with these. BusDown after a few tries: they will come again."""
         self._release(ack_ids)
         for part in _parts(ack_ids):
-            await self._insist("ack", _plain(types.AcknowledgeRequest, self._path, part))
+            await self._insist(
+                "ack", partial(self._calls.acknowledge, self._path, part, ACK_TIMEOUT_S)
+            )
 
     async def nack(self, ack_ids: Sequence[str]) -> None:
         """Give these back: they are delivered again, here or elsewhere."""
@@ -138,37 +140,24 @@ class StreamingInbound:
 
     async def _read_stream(self) -> None:
         """One stream until it ends. Raises only what waiting cannot mend."""
-        stream: Any = None  # Google types it as an iterable; it is a call that can be cancelled
         try:
-            stream = await self._client.streaming_pull(
-                self._requests(),
-                retry=None,
-                timeout=None,
-                metadata=[("x-goog-request-params", f"subscription={self._path}")],
-            )
-            async for response in stream:
-                await self._take(response)
+            async with aclosing(self._calls.streaming_pull(self._path, self._requests())) as stream:
+                async for response in stream:
+                    await self._take(response)
         except google_errors.GoogleAPIError as error:
             reason = explain(error, f"subscription {self._path.rpartition('/')[2]}")
             if not isinstance(reason, BusDown):
                 raise reason from error
             log.info("%s: stream ended, opening it again: %s", self._path, reason)
-        finally:
-            if stream is not None:
-                stream.cancel()  # or the server goes on leasing messages to nobody
 
-    async def _requests(self) -> AsyncIterator[types.StreamingPullRequest]:
-        yield types.StreamingPullRequest(
-            subscription=self._path,
-            stream_ack_deadline_seconds=STREAM_ACK_DEADLINE_S,
-            max_outstanding_messages=self._max_messages,
-        )
+    async def _requests(self) -> AsyncIterator[Any]:
+        yield first_request(self._path, STREAM_ACK_DEADLINE_S, self._max_messages)
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            yield types.StreamingPullRequest()  # empty: says that we live
+            yield life_sign()
 
-    async def _take(self, response: types.StreamingPullResponse) -> None:
-        received = types.StreamingPullResponse.pb(response).received_messages
+    async def _take(self, response: Any) -> None:
+        received = response.received_messages
         now = asyncio.get_running_loop().time()
         batch = [
             InMessage(
@@ -211,23 +200,19 @@ class StreamingInbound:
 
     async def _modify(self, ack_ids: Sequence[str], deadline_s: int) -> None:
         for part in _parts(ack_ids):
-            request = _plain(types.ModifyAckDeadlineRequest, self._path, part)
-            request.ack_deadline_seconds = deadline_s
-            await self._insist("extend" if deadline_s else "nack", request)
+            await self._insist(
+                "extend" if deadline_s else "nack",
+                partial(
+                    self._calls.modify_ack_deadline, self._path, part, deadline_s, ACK_TIMEOUT_S
+                ),
+            )
 
-    async def _insist(
-        self, what: str, request: types.AcknowledgeRequest | types.ModifyAckDeadlineRequest
-    ) -> None:
+    async def _insist(self, what: str, call: Callable[[], Awaitable[None]]) -> None:
         """The call, a bounded number of times."""
         wait_s = BACKOFF_FIRST_S
         for left in reversed(range(ACK_TRIES)):
             try:
-                if isinstance(request, types.AcknowledgeRequest):
-                    await self._client.acknowledge(request, retry=None, timeout=ACK_TIMEOUT_S)
-                else:
-                    await self._client.modify_ack_deadline(
-                        request, retry=None, timeout=ACK_TIMEOUT_S
-                    )
+                await call()
             except google_errors.GoogleAPIError as error:
                 reason = explain(error, f"{what} on {self._path.rpartition('/')[2]}")
                 if not left or not isinstance(reason, BusDown):
@@ -236,14 +221,6 @@ class StreamingInbound:
                 return
             await asyncio.sleep(wait_s)
             wait_s *= 3
-
-
-def _plain(kind: type[Request], path: str, ack_ids: Sequence[str]) -> Request:
-    """By the plain protobuf class: wrapping each id would cost more than sending it."""
-    request = kind.pb(kind(subscription=path))
-    request.ack_ids.extend(ack_ids)
-    wrapped: Request = kind.wrap(request)
-    return wrapped
 
 
 def _parts(ack_ids: Sequence[str]) -> list[Sequence[str]]:

@@ -14,7 +14,6 @@ from weakref import WeakSet
 
 import grpc.aio
 from google.api_core import exceptions as google_errors
-from google.pubsub_v1 import types
 from google.pubsub_v1.services.publisher import PublisherAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
@@ -22,6 +21,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncI
 
 from core.errors import BusDown
 from core.messages import OutMessage
+from messaging.calls import MessageCalls
 from messaging.channel import explain, open_channel
 from messaging.errors import ContentRefused
 from messaging.inbound import StreamingInbound
@@ -45,6 +45,7 @@ class PubSubBus:
         self._channel: grpc.aio.Channel | None = None
         self._publisher: PublisherAsyncClient | None = None
         self._subscriber: SubscriberAsyncClient | None = None
+        self._message_calls: MessageCalls | None = None
         self._inbounds: WeakSet[StreamingInbound] = WeakSet()
         self._closed = False
         # One at a time where order counts: two requests in flight may overtake each other.
@@ -107,7 +108,7 @@ class PubSubBus:
     def subscribe(self, subscription: str, *, max_messages: int = 1000) -> StreamingInbound:
         """An open subscription with at most `max_messages` unacknowledged at a time."""
         inbound = StreamingInbound(
-            self.subscriber, self.subscription_path(subscription), max_messages
+            self._calls(), self.subscription_path(subscription), max_messages
         )
         self._inbounds.add(inbound)
         return inbound
@@ -117,9 +118,14 @@ class PubSubBus:
         await asyncio.gather(*(inbound.close() for inbound in list(self._inbounds)))
         self._closed = True
         channel, self._channel = self._channel, None
-        self._publisher = self._subscriber = None
+        self._publisher = self._subscriber = self._message_calls = None
         if channel is not None:
             await channel.close()
+
+    def _calls(self) -> MessageCalls:
+        if self._message_calls is None:
+            self._message_calls = MessageCalls(self._connection())
+        return self._message_calls
 
     def _connection(self) -> grpc.aio.Channel:
         if self._closed:
@@ -143,28 +149,15 @@ class PubSubBus:
         async with turn:
             for chunk in _chunks(messages, places):
                 try:
-                    request = self._request(topic, [messages[place] for place in chunk])
                     async with self._requests:
-                        answer = await self.publisher.publish(
-                            request, retry=None, timeout=timeout_s
+                        answer = await self._calls().publish(
+                            self.topic_path(topic), [messages[place] for place in chunk], timeout_s
                         )
                 except google_errors.GoogleAPIError as error:
                     raise explain(error, f"topic {topic}") from error
                 except (TypeError, ValueError) as error:  # no text that protobuf could carry
                     raise ContentRefused(f"topic {topic}: cannot be encoded ({error})") from error
-                ids.update(zip(chunk, answer.message_ids, strict=True))
-
-    def _request(self, topic: str, messages: Sequence[OutMessage]) -> types.PublishRequest:
-        # The plain protobuf classes: wrapping each message would cost as much as sending it.
-        request = types.PublishRequest.pb(types.PublishRequest(topic=self.topic_path(topic)))
-        for message in messages:
-            request.messages.add(
-                data=message.body,
-                attributes=dict(message.attributes),
-                ordering_key=message.ordering_key,
-            )
-        wrapped: types.PublishRequest = types.PublishRequest.wrap(request)
-        return wrapped
+                ids.update(zip(chunk, answer, strict=True))
 
 
 async def delete_subscription(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from google.pubsub_v1 import types
 
 from core.clock import SystemClock
 from core.errors import BusDown
@@ -19,6 +17,7 @@ from core.ports import Bus, Inbound
 from localbus.server import LocalBus
 from messaging import inbound as inbound_module
 from messaging import pubsub
+from messaging.calls import MessageCalls
 from messaging.codec import decode_control, decode_heartbeat, encode_control, encode_heartbeat
 from messaging.control_subscriptions import PubSubControlSubscriptions
 from messaging.errors import BusRefused
@@ -220,13 +219,15 @@ async def test_slow_reader_keeps_its_lease(
     """A message held past its deadline is extended, not delivered a second time."""
     monkeypatch.setattr(inbound_module, "HEARTBEAT_S", 0.02)
     extended: asyncio.Queue[int] = asyncio.Queue()
-    modify = bus.subscriber.modify_ack_deadline
+    modify = MessageCalls.modify_ack_deadline
 
-    async def watched(request: types.ModifyAckDeadlineRequest, **options: Any) -> None:
-        await modify(request, **options)
-        extended.put_nowait(request.ack_deadline_seconds)
+    async def watched(
+        calls: MessageCalls, path: str, ids: Sequence[str], deadline_s: int, timeout_s: float
+    ) -> None:
+        await modify(calls, path, ids, deadline_s, timeout_s)
+        extended.put_nowait(deadline_s)
 
-    monkeypatch.setattr(bus.subscriber, "modify_ack_deadline", watched)
+    monkeypatch.setattr(MessageCalls, "modify_ack_deadline", watched)
     reader = Reader(bus.subscribe(EAR))
     await bus.publish(words("slow"), 5)
     (slow,) = await reader.take(1, ack=False)
