@@ -13,6 +13,9 @@ from core.messages import HeartbeatStatus, Progress, StartJob
 from core.slots import slots_of
 
 B = HeartbeatStatus
+SHORT_JOB_S = 0.5
+SHORT_JOBS_APART_S = 1.0
+EARLY_WORDS_WAIT_S = 0.1
 
 
 class EndingKind(Enum):
@@ -42,6 +45,8 @@ class Work:
     """One attempt on this VM."""
 
     order: StartJob
+    since: float = 0.0
+    """When its start was heard."""
     waiting: bool = False
     """At the barrier: claimed, but nothing runs before all members of its gang are there."""
     started: bool = False
@@ -87,6 +92,25 @@ class Work:
         self.progress = news.progress or self.progress
         if news.checkpoint_step is not None:
             self.checkpoint_step = news.checkpoint_step
+
+
+@dataclass(slots=True)
+class JobPace:
+    """Jobs that end at once come in numbers. The next one of them tells that it was claimed, runs
+    and has ended in one batch, if it ends as soon; a VM that had no such job a moment ago tells
+    everything at once."""
+
+    _short_until: float = -math.inf
+
+    def ended(self, work: Work, now: float) -> None:
+        short = now - work.since < SHORT_JOB_S
+        self._short_until = now + SHORT_JOBS_APART_S if short else -math.inf
+
+    def words_wait_until(self, work: Work, now: float) -> float:
+        """How long its first words may wait for the others; somebody waits for a gang's."""
+        if work.waiting or now >= self._short_until:
+            return -math.inf
+        return now + EARLY_WORDS_WAIT_S
 
 
 def slots_refusal(order: StartJob, held: Iterable[StartJob], gpu_count: int) -> str:

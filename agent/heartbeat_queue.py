@@ -3,6 +3,8 @@ stay."""
 
 from __future__ import annotations
 
+import math
+
 from core.messages import Heartbeat, HeartbeatStatus
 
 FINAL_WORDS = frozenset(
@@ -13,6 +15,7 @@ FINAL_WORDS = frozenset(
         HeartbeatStatus.PREEMPTED,
     }
 )
+EARLY_WORDS = frozenset({HeartbeatStatus.FOUND_VM, HeartbeatStatus.RUNNING})
 BATCH_MAX = 100
 PENDING_MAX = 1000
 
@@ -27,6 +30,7 @@ class Outgoing:
         self._in_flight: tuple[Heartbeat, ...] = ()
         self._number = 0
         self._sent_at = 0.0
+        self._early_at = -math.inf
 
     @property
     def full(self) -> bool:
@@ -45,6 +49,17 @@ class Outgoing:
     def owes_final_words(self) -> bool:
         """Somebody's result is not yet known to the bus."""
         return any(_is_final(key) for key in self._pending)
+
+    @property
+    def due_at(self) -> float:
+        """When the next batch should be sent; -inf: at once."""
+        early = all(status in EARLY_WORDS for _, status in self._pending)
+        return self._early_at if early else -math.inf
+
+    def hold_early_words(self, until: float) -> None:
+        """That a job is claimed and runs may wait until then for what follows; all else is sent at
+        once, and they with it."""
+        self._early_at = until
 
     def put(self, heartbeat: Heartbeat) -> None:
         """Queue the heartbeat. A final word that still waits is never replaced."""

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from agent.attempt import RECLAIMED, Ending, EndingKind, Work, slots_refusal
+from agent.attempt import RECLAIMED, Ending, EndingKind, JobPace, Work, slots_refusal
 from agent.events import (
     ControlReceived,
     Exit,
@@ -83,6 +83,7 @@ class AgentMachine:
     """By lease id."""
     _finished: OrderedDict[str, Heartbeat] = field(default_factory=OrderedDict)
     _outgoing: Outgoing = field(default_factory=Outgoing)
+    _pace: JobPace = field(default_factory=JobPace)
     _out: list[Output] = field(default_factory=list)
     _seq: int = 0
     _stale_seq: int = 0
@@ -122,7 +123,7 @@ class AgentMachine:
         """When a Tick is due if nothing else happens."""
         times = [self._heartbeat_at]
         if self._outgoing.waiting and not self._outgoing.busy:
-            times.append(self._retry_at)
+            times.append(max(self._retry_at, self._outgoing.due_at))
         for work in self.jobs.values():
             times += work.moments(self.computes_until, self.timers.frozen_max_s)
         if not self.jobs:
@@ -188,7 +189,7 @@ class AgentMachine:
         self._quiet_since = now
         match control:
             case StartJob():
-                self._start(control)
+                self._start(control, now)
             case StopJob():
                 self._stop(control, now)
             case ContinueJob():
@@ -207,7 +208,7 @@ class AgentMachine:
             case _:
                 assert_never(control)
 
-    def _start(self, order: StartJob) -> None:
+    def _start(self, order: StartJob, now: float) -> None:
         if (work := self.jobs.get(order.lease_id)) is not None:
             self._say(work, work.status)
             return
@@ -218,7 +219,8 @@ class AgentMachine:
             self._answer(order, B.FAILED, refusal)
             return
         self._outgoing.drop("", B.READY, B.DRAINED)
-        work = self.jobs[order.lease_id] = Work(order, waiting=order.barrier)
+        work = self.jobs[order.lease_id] = Work(order, now, waiting=order.barrier)
+        self._outgoing.hold_early_words(self._pace.words_wait_until(work, now))
         self._say(work, B.FOUND_VM)
         if not work.waiting:
             self._out.append(StartProcess(order))
@@ -289,6 +291,7 @@ class AgentMachine:
         work = self.jobs.pop(lease_id, None)
         if work is None:
             return
+        self._pace.ended(work, now)
         status = work.final_word(exit_code)
         if work.ending and status is not B.COMPLETED:
             reason = f"{work.ending.words}; {reason}"
@@ -332,9 +335,8 @@ class AgentMachine:
 
     def _lengthen_shut_down(self) -> None:
         """SIGTERM came first, the notice that explains it a moment later."""
-        self._shut_down_by = max(
-            self._shut_down_by, self._shut_down_at + SPOT_OFF_GRACE_S + LAST_WORDS_S
-        )
+        latest = self._shut_down_at + SPOT_OFF_GRACE_S + LAST_WORDS_S
+        self._shut_down_by = max(self._shut_down_by, latest)
         for work in self.jobs.values():
             if work.ending is not None and work.ending.kind is EndingKind.SHUT_DOWN:
                 work.ending = RECLAIMED
@@ -349,11 +351,10 @@ class AgentMachine:
             self._stale_seq = self._seq
             self._freeze(now)
         for work in list(self.jobs.values()):
-            if work.frozen_since is not None:
-                thawless_s = now - work.frozen_since
-                if now >= work.frozen_since + self.timers.frozen_max_s and not work.killed:
-                    words = f"frozen for {thawless_s:.0f} s without the bus"
-                    self._end(work, Ending(EndingKind.STOP, words), now, now)
+            since = work.frozen_since
+            if since is not None and now >= since + self.timers.frozen_max_s and not work.killed:
+                words = f"frozen for {now - since:.0f} s without the bus"
+                self._end(work, Ending(EndingKind.STOP, words), now, now)
             if now >= work.kill_at and not work.killed:
                 self._kill(work)
         if now >= self._heartbeat_at:
@@ -425,7 +426,7 @@ class AgentMachine:
 
     def _flush(self, now: float) -> None:
         out = self._outgoing
-        if out.waiting and not out.busy and now >= self._retry_at:
+        if out.waiting and not out.busy and now >= max(self._retry_at, out.due_at):
             number, heartbeats = out.take(now)
             self._out.append(PublishHeartbeats(number, heartbeats))
 
@@ -467,8 +468,7 @@ class AgentMachine:
         """The VM's own heartbeat, when no job's heartbeat speaks for it. A preempted VM always says
         so."""
         if self._preempted:
-            heartbeat = self._vm_heartbeat(B.PREEMPTED)
-            self._outgoing.put(replace(heartbeat, reason=self._preempted_by))
+            self._outgoing.put(replace(self._vm_heartbeat(B.PREEMPTED), reason=self._preempted_by))
         elif self.unready:
             self._outgoing.put(replace(self._vm_heartbeat(B.UNREADY), reason=self.unready))
         elif self.listening and not self.jobs and not self._shut_down:

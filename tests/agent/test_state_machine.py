@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from agent.attempt import EARLY_WORDS_WAIT_S, SHORT_JOB_S, SHORT_JOBS_APART_S
 from agent.events import (
     ControlReceived,
     Exit,
@@ -193,6 +194,28 @@ def test_next_job_after_the_end() -> None:
     bench = running()
     bench.feed(DONE)
     assert only(bench.hear(start("l2", attempt=2)), StartProcess) != []
+
+
+def test_words_of_short_jobs_go_together() -> None:
+    """After a job that ended at once the next one's words wait for its end, but not for long."""
+    bench = running()
+    bench.later(0.2, DONE)
+    assert said(bench.hear(start("l2", attempt=2))) == []
+    assert said(bench.feed(Started("l2"))) == []
+    words = said(bench.feed(Exited("l2", 0, "exit code 0")))
+    assert words == ["FOUND_VM", "RUNNING", "COMPLETED", "READY"]
+    assert said(bench.hear(start("l3", attempt=3))) == []
+    assert bench.machine.wake_at() == bench.now + EARLY_WORDS_WAIT_S
+    assert said(bench.later(EARLY_WORDS_WAIT_S, Tick())) == ["FOUND_VM"]
+
+
+def test_words_of_a_lone_job_go_at_once() -> None:
+    """Neither after a job that took its time, nor a while after a short one does a claim wait."""
+    for ran_s, pause_s in ((SHORT_JOB_S, 0.0), (0.0, SHORT_JOBS_APART_S)):
+        bench = running()
+        bench.later(ran_s, DONE)
+        bench.later(pause_s, Tick())
+        assert said(bench.hear(start("l2", attempt=2))) == ["FOUND_VM"]
 
 
 def test_repeated_start_is_idempotent() -> None:

@@ -195,8 +195,8 @@ def test_dedup_of_starts(monkeypatch: pytest.MonkeyPatch) -> None:
         self._post(ControlReceived(control))
         return True
 
-    def start(self: AgentMachine, order: StartJob) -> None:
-        work = self.jobs[order.lease_id] = Work(order)
+    def start(self: AgentMachine, order: StartJob, now: float) -> None:
+        work = self.jobs[order.lease_id] = Work(order, now)
         self._say(work, HeartbeatStatus.FOUND_VM)
         self._out.append(StartProcess(order))
 
@@ -249,8 +249,8 @@ def test_the_barrier(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member that begins as soon as it is placed runs beside one that is not there yet."""
     start = AgentMachine._start
 
-    def at_once(machine: AgentMachine, order: StartJob) -> None:
-        start(machine, replace(order, barrier=False))
+    def at_once(machine: AgentMachine, order: StartJob, now: float) -> None:
+        start(machine, replace(order, barrier=False), now)
 
     monkeypatch.setattr(AgentMachine, "_start", at_once)
     assert "begins while" in caught(monkeypatch, ("I3",))
