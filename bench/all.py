@@ -59,7 +59,7 @@ def measured(run: BenchRun, quick: bool, most_s: float) -> BenchFigures:
             try:
                 code = bench.wait(most_s)
             except subprocess.TimeoutExpired:
-                return f"not within {most_s:.0f} s"
+                return told(file) or f"not within {most_s:.0f} s"
             finally:
                 _end(bench)
             errors.seek(0)

@@ -387,9 +387,7 @@ def report(rows: Sequence[_DecideRow], size: CrowdSize, plan: MeasurePlan) -> No
 
 def _tell(rows: Sequence[_DecideRow]) -> None:
     """The longest queue comes last."""
-    for row in sorted(rows, key=lambda row: row.queued):
-        if row.words == ALL:
-            continue
+    for row in rows:
         name, spans = row.words, row.spans
         figures = {
             f"{name}_cpu_ms": quantile(spans.own, 0.5),
@@ -441,12 +439,13 @@ def main() -> int:
             fill_queue(url, size, filled + 1, queued)
             filled = queued
             renew(url, size)
-            rows += on_uvloop(measure(url, size, queued, plan, keeps=True))
+            found = on_uvloop(measure(url, size, queued, plan, keeps=True))
+            _tell(found)  # the next length may take too long
+            rows += found
         if not args.no_baseline:
             renew(url, size)
             rows += on_uvloop(measure(url, size, filled, plan, keeps=False))
     report(rows, size, plan)
-    _tell(rows)
     return 0
 
 

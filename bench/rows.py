@@ -110,8 +110,8 @@ DRAIN = BenchRun("bench.loop", (*_DRAIN, "--jobs", str(DRAINED)))
 DECIDE = BenchRun(
     "bench.decide",
     ("--no-baseline",),
-    ("--no-baseline", "--queued", "10000", "--seconds", "10"),
-    60,
+    ("--no-baseline", "--queued", "10000", "1000000", "--seconds", "8"),
+    150,
 )
 GROWTH = BenchRun("bench.growth", (), None, 120)
 CATCH_UP = BenchRun(

@@ -16,11 +16,9 @@ import os
 import random
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from rich.table import Table
 
@@ -29,6 +27,7 @@ from bench.decide import RUN_S, settings_for
 from bench.figures import tell
 from bench.fleet import BenchFleet, FleetPace
 from bench.house import fresh_database
+from bench.local import postgres_server
 from bench.proven import SIGNER, MadeSubscriptions
 from bench.report import figure, show, verdict
 from core.changes import AtomicBatch, Committed
@@ -36,7 +35,6 @@ from core.clock import SystemClock
 from core.ids import RandomIds
 from core.ports import Cloud
 from core.timers import Timers
-from db.embedded.server import EmbeddedPostgres
 from db.notifications import Listener
 from db.store import PostgresStore
 from scheduler.operations.logs import configure_logs
@@ -44,6 +42,7 @@ from scheduler.operations.metrics import Metrics
 from scheduler.replica import Adapters, Replica
 from scheduler.submission.group_commit import GroupCommit
 
+TOLD = ("takeover_s",)
 TARGET_S = 6.0
 FOLLOWING = "following"
 LEADING = "leading"
@@ -178,15 +177,11 @@ def main() -> int:
     if args.replica:
         asyncio.run(replicate(args.replica, size))
         return 0
-    with tempfile.TemporaryDirectory(prefix="zen-takeover-") as directory:
-        server = EmbeddedPostgres(Path(directory) / "pg", fsync=False)
-        try:
-            url = fresh_database(server.start(), "takeover")
-            fill_queue(url, size, 1, args.queued)
-            renew(url, size)
-            took = asyncio.run(measure(url, size, args.rounds, random.Random(1)))
-        finally:
-            server.stop()
+    with postgres_server("zen-takeover-", fsync=False) as (_, server):
+        url = fresh_database(server, "takeover")
+        fill_queue(url, size, 1, args.queued)
+        renew(url, size)
+        took = asyncio.run(measure(url, size, args.rounds, random.Random(1)))
     report(took, size, args.queued)
     tell(takeover_s=max(committed_s for _, committed_s in took))
     return 0
