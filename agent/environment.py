@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -55,16 +56,26 @@ class AttemptDirectories:
         return self.base / "size" / "size.json"
 
     def make(
-        self, *, owner: int | None = None, for_anybody: bool = False, shared: bool = False
+        self,
+        *,
+        owner: int | None = None,
+        for_anybody: bool = False,
+        shared: bool = False,
+        filled: bool = False,
     ) -> None:
         """Create them all. The status file too, so that `>>` and `open(…, "a")` both work. With an
         owner they are theirs alone, and what holds them stays ours: a job cannot put something
         else where a directory was. An image may bring a user of its own, whom we do not know: then
-        anybody may write. `shared`: others write to its checkpoints at the same time."""
+        anybody may write. `shared`: others write to its checkpoints at the same time. `filled`: the
+        job's code is there already, as ours."""
         directories = (self.work, self.temporary, self.outputs)
         for directory in (*directories, self.checkpoints):
             directory.mkdir(parents=True, exist_ok=True)
         self.status_file.touch()
+        if filled and owner is None:
+            self.base.chmod(0o755)
+            if for_anybody:
+                open_to_all(self.work)
         if for_anybody:
             for directory in (*directories, self.checkpoints):
                 directory.chmod(0o777)
@@ -73,6 +84,8 @@ class AttemptDirectories:
             (self.base / "checkpoints").mkdir(exist_ok=True)  # where theirs are mounted
             os.chown(self.base, 0, owner)
             self.base.chmod(0o750)
+            if filled:
+                hand_over(self.work, owner)
             for path in (*directories, self.status_file):
                 os.chown(path, owner, owner)
                 path.chmod(0o600 if path == self.status_file else 0o700)
@@ -102,6 +115,16 @@ def hand_over(directory: Path, owner: int) -> None:
         raise OSError(f"{directory} is nested too deeply") from error
     finally:
         os.close(fd)
+
+
+def open_to_all(directory: Path) -> None:
+    """Anybody may read and write what is below. Links are not followed."""
+    for _, directories, files, at in os.fwalk(directory):
+        for name in (*directories, *files):
+            mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
+            if not stat.S_ISLNK(mode):
+                runs = stat.S_ISDIR(mode) or mode & stat.S_IXUSR
+                os.chmod(name, 0o777 if runs else 0o666, dir_fd=at)
 
 
 INSIDE = AttemptDirectories(base=Path(HOME), checkpoints=Path(HOME) / "checkpoints")

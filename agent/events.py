@@ -57,7 +57,9 @@ class StartFailed:
     """There never was a process: nothing to run, or not allowed."""
 
     lease_id: str
-    exit_code: int
+    exit_code: int | None
+    """None: it was not the job's own doing, e.g. its code could not be fetched. That costs none of
+    its retries."""
     reason: str
 
 

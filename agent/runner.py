@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agent.checkpoint_sync import CheckpointSync, restored, sync_for
+from agent.code_cache import CodeCache, NoCode
 from agent.containers.spec import Runtime
 from agent.environment import INSIDE, AttemptDirectories, places_for, write_size
 from agent.events import Exited, Input, Progressed, Signal, Started, StartFailed
@@ -60,6 +61,8 @@ class _Kept:
     told_to_end: bool = False
     saving: asyncio.Task[Manifest | None] | None = None
     """Its outputs are on their way to the store."""
+    placing: asyncio.Task[None] | None = None
+    """Its code is on its way to its directory."""
     base: HeldDirectory | None = None
     """Its directory, held since before the job ran: what it puts there later is not followed."""
     tail: StatusTail | None = None
@@ -91,6 +94,7 @@ class JobRunner:
         ours = os.environ if environment is None else environment
         self._processes = Processes(ours, self._isolation)
         self._containers = Containers(runtime, self._isolation)
+        self._code = CodeCache(vm_dir / "code", self._sandbox.code_cache_max)
         self._jobs: dict[str, _Kept] = {}
         self._tokens: dict[str, Tokens] = {}
         """By lease, for as long as the attempt is here."""
@@ -117,6 +121,8 @@ class JobRunner:
             kept.saving.cancel()
         if kept.restoring is not None and kept.told_to_end:
             kept.restoring.cancel()
+        if kept.placing is not None and kept.told_to_end:
+            kept.placing.cancel()
         _tell(kept, f"{name}\n".encode())
 
     def resize(self, lease_id: str, size: Size) -> None:
@@ -190,6 +196,8 @@ class JobRunner:
             uid = self._isolation.user_for(order)
             kept.endpoint = await endpoint_for(order, uid, self._tokens)
             order = kept.endpoint.told_to(order)
+        if order.spec.code and (why := await self._place_code(kept)) is not None:
+            return why
         if order.size is not None:
             write_size(order, order.size, kept.places)
         if kept.sync is not None and (ended := await self._restore(kept, kept.sync)) is not None:
@@ -229,6 +237,24 @@ class JobRunner:
             return Exited(lease_id, None, f"its checkpoint could not be restored: {error}")
         if note := task.result():
             await self._add_to_log(kept, note)
+        return None
+
+    async def _place_code(self, kept: _Kept) -> StartFailed | None:
+        """The directory that it starts in; why not, if it cannot be had."""
+        spec, lease_id = kept.order.spec, kept.order.lease_id
+        # Nobody else's while it is filled: its runtime opens it to the job.
+        kept.places.base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place = self._code.place(spec.tenant_id, spec.code, kept.store, kept.places.work)
+        kept.placing = asyncio.create_task(place)
+        try:
+            await asyncio.wait([kept.placing])
+            if kept.placing.cancelled():
+                return StartFailed(lease_id, 128 + signal.SIGTERM, "it had not begun")
+            kept.placing.result()
+        except NoCode as error:
+            return StartFailed(lease_id, None, str(error))
+        finally:
+            kept.placing = None
         return None
 
     async def _save(self, kept: _Kept, ended: Exited) -> Exited:

@@ -90,7 +90,8 @@ class Processes:
         if isolation.refuses:
             raise CannotStart(126, isolation.refuses)
         uid, account = isolation.user_for(order), isolation.account_of(order)
-        places.make(owner=uid, shared=order.on_several_vms)
+        filled = bool(spec.code)
+        places.make(owner=uid, shared=order.on_several_vms, filled=filled)
         if isolation.mounts is not None:
             places.close()
         seen = isolation.seen(places) if uid is not None else None
@@ -157,7 +158,8 @@ class Containers:
 
     async def brief(self, order: StartJob, places: AttemptDirectories) -> dict[str, object]:
         uid = self._isolation.user_for(order) if self._runtime.user_of_job else None
-        places.make(owner=uid, for_anybody=uid is None, shared=order.on_several_vms)
+        shared, filled = order.on_several_vms, bool(order.spec.code)
+        places.make(owner=uid, for_anybody=uid is None, shared=shared, filled=filled)
         if self._isolation.mounts is not None:
             places.close()
         limits = ContainerLimits(self._isolation.rules.pids_max, uid)

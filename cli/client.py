@@ -136,6 +136,9 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._http.close()
 
     def get(self, where: str, query: Mapping[str, object] | None = None) -> Json:
@@ -170,9 +173,11 @@ class Client:
         body: object = None,
         timeout_s: float = TIMEOUT_S,
     ) -> Response:
-        """One request; any answer of 400 and above is raised as Refused."""
-        sent = None if body is None else _encoded(body)
-        headers = self._headers | ({} if body is None else {"content-type": "application/json"})
+        """One request, its body as JSON, or bytes as they are; any answer of 400 and above is
+        raised as Refused."""
+        sent = body if body is None or isinstance(body, bytes) else _encoded(body)
+        kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
+        headers = self._headers | ({} if body is None else {"content-type": kind})
         with self._in_words(timeout_s):
             made = ApiCall(method, f"{self._prefix}{where}", _given(query), headers, sent)
             response = self._http.request(made, timeout_s)

@@ -26,6 +26,7 @@ from config.settings import (
     WorkerSettings,
 )
 from core.browser_checks import is_loopback
+from core.code_store import CodeRules
 from core.containers import ContainerRules
 from core.cost import TenantBudget
 from core.errors import Fault
@@ -95,6 +96,7 @@ def settings_of(
             **{**values["containers"], "mounts": tuple(values["containers"]["mounts"])}
         ),
         sandbox=SandboxRules(**values["sandbox"]),
+        code=CodeRules(**values["code"]),
         secrets=SecretSettings(**values["secrets"]),
         workers=WorkerSettings(**values["workers"]),
         retention=RetentionRules(**values["retention"]),

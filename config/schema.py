@@ -51,6 +51,7 @@ from config.value_types import (
     whole,
 )
 from core.clouds import CLOUDS
+from core.code_store import CODE_BOUNDS, CodeRules
 from core.containers import NETWORKS, USERS, ContainerRules
 from core.cost import TenantBudget
 from core.health import HealthRules
@@ -91,6 +92,7 @@ SECTIONS: Final[dict[str, str]] = {
     "retention": "How long what is over is kept, in days",
     "containers": "What every container of a job with an image is given; workers read it at boot",
     "sandbox": "What a job may use of its VM; workers read it at boot",
+    "code": "How much code of jobs is taken, and how long it is kept",
     "secrets": "How tenants' secrets are kept",
     "workers": "How the scheduler and its workers know each other",
     "audit": "Where the audit log is anchored",
@@ -420,6 +422,7 @@ DECLARED: Final[dict[str, tuple[type, dict[str, ValueType]]]] = {
     ),
     "audit": (AuditSettings, {"anchor_url": optional(STORE), "anchor_every_s": SECONDS}),
     "sandbox": (SandboxRules, {name: whole(*bounds) for name, bounds in BOUNDS.items()}),
+    "code": (CodeRules, {name: whole(*bounds) for name, bounds in CODE_BOUNDS.items()}),
     "secrets": (
         SecretSettings,
         {"key_file": optional(FILE_PATH), "manager_url": optional(URL)},

@@ -8,6 +8,7 @@ from typing import Any
 
 from core.access_rules import AccessRules
 from core.cluster import ClusterSpec
+from core.code_store import CodeRules
 from core.containers import ContainerRules
 from core.cost import TenantBudget
 from core.errors import NotFound
@@ -165,6 +166,7 @@ class Settings:
     health: HealthRules = field(default_factory=HealthRules)
     containers: ContainerRules = field(default_factory=ContainerRules)
     sandbox: SandboxRules = field(default_factory=SandboxRules)
+    code: CodeRules = field(default_factory=CodeRules)
     access: AccessRules = field(default_factory=AccessRules)
     secrets: SecretSettings = field(default_factory=SecretSettings)
     workers: WorkerSettings = field(default_factory=WorkerSettings)

@@ -36,6 +36,7 @@ _WORKFLOW_WORDS = "1 to 128 letters, digits, '.', '_' or '-', beginning with a l
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?\Z")
 _DIRECTORY = re.compile(r"(?:/[^\x00-\x1f\x7f]{0,1023})?\Z")
+_TREE = re.compile(r"(?:[0-9a-f]{64})?\Z")
 _DIRECTORY_WORDS = "a path from the root, e.g. /app"
 
 T = TypeVar("T")
@@ -200,8 +201,18 @@ class WorkerSpec:
         text(_DIRECTORY, _DIRECTORY_WORDS),
         "Where the container starts; without it: as the image says. A process starts there in "
         "static pools alone; without it: in a directory of its own.",
-        option=Option("--workdir", "DIR", "Where the container (on zen node: the process) starts."),
+        option=Option(
+            "--working-dir", "DIR", "Where the container (on zen node: the process) starts."
+        ),
         sent=lambda spec: _in_container(spec) or spec.working_dir,
+    )
+    code: str = told(
+        "",
+        text(_TREE, "the id of code that was sent: 64 hexadecimal digits"),
+        "The directory that the job starts in, as a copy of its own: code that was sent before "
+        "(`PUT /api/v1/code/trees/{id}`; `zen submit` does so).",
+        shown=True,
+        line="code",
     )
     keep_entrypoint: bool = told(
         False,

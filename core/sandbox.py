@@ -27,6 +27,8 @@ class SandboxRules:
     """How many checkpoints of a job a bucket keeps: the newest ones."""
     status_max_mb: int = 64
     """How much of one attempt's status file is read."""
+    code_cache_max_gb: int = 20
+    """Code of jobs that a VM keeps for the next ones; what was not used for longest goes first."""
     pids_max: int = 16_384
     """Processes and threads of one job, where the agent is root."""
     uid_first: int = 1_879_048_192
@@ -38,6 +40,10 @@ class SandboxRules:
     @property
     def outputs_max(self) -> int:
         return self.outputs_max_gb * GB
+
+    @property
+    def code_cache_max(self) -> int:
+        return self.code_cache_max_gb * GB
 
     @property
     def log_max(self) -> int:
@@ -53,6 +59,7 @@ class SandboxRules:
 
 
 BOUNDS = {
+    "code_cache_max_gb": (1, 1_000_000),
     "outputs_max_gb": (1, 1_000_000),
     "log_max_mb": (1, 1_000_000),
     "checkpoints_max_gb": (1, 1_000_000),

@@ -1,3 +1,3 @@
 """The schema's history. HEAD is where db/migrate.py looks before it loads anything heavy."""
 
-HEAD = "0039"
+HEAD = "0040"

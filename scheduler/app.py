@@ -22,6 +22,7 @@ from core.messages import SubscriptionFault
 from core.stopping import stop_event
 from db.access import PostgresAccess
 from db.audit_log import PostgresAuditLog
+from db.code import PostgresCode
 from db.config_versions import PostgresConfigVersions
 from db.notifications import Listener
 from db.reads import PostgresReads
@@ -56,6 +57,7 @@ from scheduler.secrets.resolver import SecretResolver
 from scheduler.secrets.tenant_secrets import TenantSecrets
 from scheduler.secrets.vault import SecretVault
 from scheduler.submission.group_commit import GroupCommit
+from scheduler.uploads.code_trees import CodeTrees
 from stores.base import open_store
 from stores.google_tokens import GoogleTokenMint
 from stores.secret_manager import SecretManager
@@ -81,6 +83,8 @@ class Production:
             self._store.server,
             role_required=needed,
         )
+        self._files = open_store(settings.store_url)
+        self._code = PostgresCode(self._store)
         self._bus = PubSubBus(settings.project, emulator_host=settings.pubsub_host)
         self._clouds = {pool: made(settings, clock) for pool, made in CLOUD_MAKERS.items()}
         audit_log = PostgresAuditLog(self._store)
@@ -114,6 +118,7 @@ class Production:
             ),
             secrets=self._secrets(settings, ids).resolve,
             secret_names=self.secrets.known_names,
+            has_code=self._has_code,
             tokens=self._tokens(settings).mint,
             audit_log=audit_log,
             anchors=anchors,
@@ -123,6 +128,9 @@ class Production:
         self.replica.authenticator = self.access.authenticator
         blocks = KnownRegionBlocks(PostgresReads(self._store).blocks, self.replica.clock)
         self.replica.submissions.blocks = blocks
+
+    async def _has_code(self, tenant_id: str, code: str) -> bool:
+        return await self._code.use_tree(tenant_id, code, self.replica.clock.now()) is not None
 
     async def _mend(self) -> Sequence[SubscriptionFault]:
         settings = self.replica.settings
@@ -180,7 +188,7 @@ class Production:
         """What the API stands on."""
         replica, settings = self.replica, self.replica.settings
         reads = PostgresReads(self._store)
-        files = open_store(settings.store_url)
+        files = self._files
         return Services(
             store=self._store,
             reads=reads,
@@ -196,6 +204,9 @@ class Production:
             logs=files,
             shelf=ManifestCache(files),
             metas=JobMetas(files, replica.live),
+            code=CodeTrees(
+                self._code, files, replica.clock, replica.ids, lambda: replica.settings.code
+            ),
             version=metadata_version(),
             embedded=embedded,
             forecasts=KnownForecasts(self._store.forecasts, replica.clock),

@@ -48,7 +48,7 @@ from scheduler.secrets.job_tokens import no_tokens
 from scheduler.submission.message_submitters import submit_topics
 from scheduler.submission.pubsub_intake import IntakePorts, SubmissionIntake
 from scheduler.submission.submit import SubmissionPorts, Submissions, Writer
-from scheduler.submission.tenant_access import SecretNames, TenantAccess
+from scheduler.submission.tenant_access import HasCode, SecretNames, TenantAccess
 from scheduler.v1.recall import Recall
 
 log = structlog.get_logger("replica")
@@ -83,6 +83,8 @@ class Adapters:
     """Values for references to secrets, when a start is sent."""
     secret_names: SecretNames | None = None
     """Of a tenant's own secrets."""
+    has_code: HasCode | None = None
+    """Whether a tenant has sent that code."""
     tokens: MintTokens = no_tokens
     """Tokens for attempts, when a start or a renewal is sent."""
     audit_log: AuditLog | None = None
@@ -111,7 +113,9 @@ class Replica:
             SubmissionPorts(adapters.write, self.store, self.clock, self.ids),
             self.live,
             on_new=self.metrics.submitted,
-            door=TenantAccess(self.store, self.live, self.clock, adapters.secret_names),
+            door=TenantAccess(
+                self.store, self.live, self.clock, adapters.secret_names, adapters.has_code
+            ),
             expected=self.runtimes.expected_s,
         )
         self.config = (

@@ -25,6 +25,7 @@ IAM = "https://iamcredentials.googleapis.com"
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 ROLE = "roles/storage.objectUser"
 """Create, read, list and replace objects; no access lists."""
+READ_ROLE = "roles/storage.objectViewer"
 LIFE_S = 3600
 CALL_TIMEOUT_S = 10.0
 THREADS = 8
@@ -67,9 +68,13 @@ class GoogleTokenMint:
         self._lock = Lock()
         self._source: Credentials | None = None
 
-    async def for_prefixes(self, bucket: str, prefixes: Sequence[str]) -> AccessToken:
-        """A token for these prefixes of the bucket alone. SecretRefused, SecretsAway."""
-        return await self._call(lambda: self._downscoped(bucket, prefixes))
+    async def for_prefixes(
+        self, bucket: str, prefixes: Sequence[str], read: Sequence[str] = ()
+    ) -> AccessToken:
+        """A token for these prefixes of the bucket alone, and to read these others. SecretRefused,
+        SecretsAway."""
+        rules = [(ROLE, prefixes)] + ([(READ_ROLE, read)] if read else [])
+        return await self._call(lambda: self._downscoped(bucket, rules))
 
     async def for_account(self, account: str) -> AccessToken:
         """A token of that service account, for an hour at most. SecretRefused, SecretsAway."""
@@ -86,19 +91,22 @@ class GoogleTokenMint:
             self._source = None
             raise
 
-    def _downscoped(self, bucket: str, prefixes: Sequence[str]) -> AccessToken:
+    def _downscoped(self, bucket: str, opened: Sequence[tuple[str, Sequence[str]]]) -> AccessToken:
         from google.auth import downscoped  # noqa: PLC0415  # only stores in buckets pay for it
         from google.oauth2 import sts  # noqa: PLC0415
 
         source, ends_at = self._own()
-        rule = downscoped.AccessBoundaryRule(  # type: ignore[no-untyped-call]  # google-auth's
-            available_resource=f"//storage.googleapis.com/projects/_/buckets/{bucket}",
-            available_permissions=[f"inRole:{ROLE}"],
-            availability_condition=downscoped.AvailabilityCondition(  # type: ignore[no-untyped-call]
-                condition(bucket, prefixes)
-            ),
-        )
-        boundary = downscoped.CredentialAccessBoundary([rule])  # type: ignore[no-untyped-call]
+        rules = [
+            downscoped.AccessBoundaryRule(  # type: ignore[no-untyped-call]  # google-auth's
+                available_resource=f"//storage.googleapis.com/projects/_/buckets/{bucket}",
+                available_permissions=[f"inRole:{role}"],
+                availability_condition=downscoped.AvailabilityCondition(  # type: ignore[no-untyped-call]
+                    condition(bucket, prefixes)
+                ),
+            )
+            for role, prefixes in opened
+        ]
+        boundary = downscoped.CredentialAccessBoundary(rules)  # type: ignore[no-untyped-call]
         # Not downscoped.Credentials: its address is fixed, and it refreshes the source each time.
         answer = sts.Client(f"{self._sts}/v1/token").exchange_token(  # type: ignore[no-untyped-call]
             request=_request(),

@@ -153,6 +153,8 @@ def create_body(
     }
     if spec.working_dir:
         body["WorkingDir"] = spec.working_dir
+    elif spec.code:
+        body["WorkingDir"] = str(INSIDE.work)
     argv = argv_for(order)
     if spec.keep_entrypoint:
         body |= {"Cmd": argv} if argv else {}

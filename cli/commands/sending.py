@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
@@ -14,6 +14,9 @@ from cli.output.printing import Answer, emit, note
 from cli.paths import PROGRAM
 from core.clock import SystemClock
 from core.job_status import FINAL
+
+if TYPE_CHECKING:
+    from cli.workdir.upload import Sent
 
 
 class SendOptions(NamedTuple):
@@ -27,8 +30,10 @@ class SendOptions(NamedTuple):
     as_json: bool
 
 
-def send_job(client: Client, body: Json, own: SendOptions) -> None:
-    """Submits a job or an array."""
+def send_job(client: Client, body: Json, own: SendOptions, code: Sent | None = None) -> None:
+    """Submits a job or an array. `code`: what was sent for it before."""
+    if code is not None and own.wait and not own.quiet:
+        note(code.words())
     response = prices.send(client, body, own.yes)
     answer, array = client.json(response), "array" in body
     if tenant_id := answer.get("tenant_id"):
@@ -49,6 +54,9 @@ def send_job(client: Client, body: Json, own: SendOptions) -> None:
     if array:
         next_steps = f"  look: {show}   logs: {follow}   stop: {PROGRAM} stop {job_id}"
     lines = [job_id, f"  {answer.get('message', 'submitted')}", next_steps]
+    if code is not None:
+        lines.insert(1, f"  {code.words()}")
+        answer["workdir"] = code.json()
     json = {**answer, "repeated": True} if repeated else answer
     Answer(json, lines[:1] if own.quiet else lines).print(own.as_json)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,7 +18,12 @@ from cli.defaults import with_defaults
 from cli.env_file import read_env_file
 from cli.job_options import body_of, submit_options
 from cli.options import Api, AsJson, Given, command, pairs
+from cli.output.printing import note
 from cli.paths import PROGRAM, home
+from cli.workdir.choice import COPY, NONE, chosen, user_home
+
+if TYPE_CHECKING:
+    from cli.workdir.upload import Sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,15 @@ class SubmitOptions:
         Path | None,
         typer.Option(
             "--env-file", metavar="FILE", help="NAME=VALUE lines (dotenv); --env wins over it."
+        ),
+    ] = None
+    workdir: Annotated[
+        str | None,
+        typer.Option(
+            "--workdir",
+            metavar="DIR",
+            help="Send this directory, and start in it; none: send nothing. Default: the current "
+            "one, if the command names a file in it.",
         ),
     ] = None
     wait: Annotated[
@@ -82,6 +96,7 @@ def submit(own: SubmitOptions, given: Given) -> None:
       zen submit --max-price 2.50 --deadline 12h -- sleep 30
       zen submit --spot --gpus 4 --gpu-type t4 --deadline 12h -- sleep 30
       zen submit --image python:3.12 --memory 16 -- python3 -c 'print(42)'
+      zen submit --workdir examples -- python3 train.py --steps 5
       zen submit --array 1-20 --id sweep --shell -- 'echo seed $ZEN_ARRAY_INDEX'
       zen submit --after sweep:ok -- echo 'all of them are done'
       zen submit --dry-run --gpu-type l4 -- python3 -c 'print(42)'
@@ -104,14 +119,20 @@ def submit(own: SubmitOptions, given: Given) -> None:
             f"no command; put it after --, for example: {PROGRAM} submit -- python3 -c 'print(42)'"
         )
     address = api_address(own.api)
-    body = with_defaults(body | _directory(body, address))
+    body, sent = with_defaults(body), None
+    if _runs_in_place(own, body, address):
+        body = {**body, **_directory(own, body)}
+    elif not own.dry_run and (sent := _send_code(own, body, address)) is not None:
+        body = {**body, "code": sent.tree_id}
     with Client(address) as client:
         if own.dry_run:
             prices.dry_run(client, body).print(own.as_json)
         elif matrix:
+            if sent is not None and not own.quiet:
+                note(sent.words())
             _together(client, bodies, body, own.sending)
         else:
-            send_job(client, body, own.sending)
+            send_job(client, body, own.sending, sent)
 
 
 def _bodies(own: SubmitOptions, given: Given) -> tuple[list[Json], bool]:
@@ -170,17 +191,36 @@ def _program(own: SubmitOptions, body: Json) -> Json:
     return {**body, "shell": True} if own.shell else body
 
 
-def _directory(body: Json, address: str) -> Json:
+def _runs_in_place(own: SubmitOptions, body: Json, address: str) -> bool:
     """On `zen node` a process runs where it was submitted: the machine is the same."""
     running = home().read()
     if running is None or not running.node or address not in (running.api, *running.apis):
-        return {}
-    if body.get("image") or body.get("working_dir"):
+        return False
+    return not body.get("image") and own.workdir != COPY
+
+
+def _directory(own: SubmitOptions, body: Json) -> Json:
+    if body.get("working_dir") or own.workdir == NONE:
         return {}
     try:
-        return {"working_dir": str(Path.cwd())}
+        return {"working_dir": str(Path.cwd() / (own.workdir or ""))}
     except FileNotFoundError:
         return {}  # it was deleted meanwhile
+
+
+def _send_code(own: SubmitOptions, body: Json, address: str) -> Sent | None:
+    """The directory that the job is given, if it is given one."""
+    try:
+        here = Path.cwd().resolve()
+    except FileNotFoundError:
+        return None
+    root = chosen(own.workdir, body, here, user_home())
+    if root is None:
+        return None
+    from cli.workdir.upload import send_directory
+
+    tenant_id = body.get("tenant_id")
+    return send_directory(lambda: Client(address), root, str(tenant_id) if tenant_id else None)
 
 
 def _together(client: Client, bodies: Sequence[Json], first: Json, own: SendOptions) -> None:

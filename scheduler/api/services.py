@@ -34,6 +34,7 @@ from scheduler.operations.metrics import Metrics
 from scheduler.operations.stop import Stopped, StopRequest, stop_job
 from scheduler.secrets.tenant_secrets import TenantSecrets
 from scheduler.submission.submit import Submissions
+from scheduler.uploads.code_trees import CodeTrees
 from stores.base import LogStore
 
 OK = "ok"
@@ -100,6 +101,8 @@ class Services:
     """Stored outputs; None: this deployment keeps none."""
     metas: JobMetas | None = None
     """What jobs say of themselves; None: this deployment keeps nothing."""
+    code: CodeTrees | None = None
+    """Code of jobs; None: this deployment takes none."""
     version: str = ""
     embedded: Embedded | None = None
     forecasts: KnownForecasts | None = None

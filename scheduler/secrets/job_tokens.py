@@ -13,13 +13,17 @@ from core.job_tokens import AccessToken, TokenKind, TokenRequest, Tokens, accoun
 from stores.artifacts import ArtifactPath
 from stores.base import LogPath
 from stores.checkpoints import CheckpointPath
+from stores.code_trees import code_prefix
 
 
 class TokenSource(Protocol):
     """Who makes them."""
 
-    async def for_prefixes(self, bucket: str, prefixes: Sequence[str]) -> AccessToken:
-        """For these prefixes of the bucket alone. SecretRefused; SecretsAway: ask again."""
+    async def for_prefixes(
+        self, bucket: str, prefixes: Sequence[str], read: Sequence[str] = ()
+    ) -> AccessToken:
+        """For these prefixes of the bucket alone, and to read these others. SecretRefused;
+        SecretsAway: ask again."""
         ...
 
     async def for_account(self, account: str) -> AccessToken:
@@ -47,6 +51,13 @@ def prefixes_of(request: TokenRequest, store_url: str) -> tuple[str, tuple[str, 
     return parts.netloc, tuple(f"{root}/{key}/" if root else f"{key}/" for key in keys)
 
 
+def code_of(request: TokenRequest, store_url: str) -> str:
+    """Where the code of its tenant's jobs is."""
+    root = urlsplit(store_url).path.strip("/")
+    key = code_prefix(request.tenant_id)
+    return f"{root}/{key}/" if root else f"{key}/"
+
+
 class JobTokens:
     """Mints what a request names. `accounts`: tenant → the account that its jobs may be."""
 
@@ -62,7 +73,8 @@ class JobTokens:
             match kind:
                 case TokenKind.STORE:
                     bucket, prefixes = prefixes_of(request, self._store_url)
-                    made[kind] = await self._source.for_prefixes(bucket, prefixes)
+                    read = (code_of(request, self._store_url),)
+                    made[kind] = await self._source.for_prefixes(bucket, prefixes, read)
                 case TokenKind.GOOGLE:
                     account = self._accounts().get(request.tenant_id)
                     if account is None:

@@ -41,6 +41,8 @@ def _not_for_v1(spec: JobSpec, cluster: ClusterSpec) -> list[Fault]:
     if spec.secrets:
         expected = f"none: start messages of {who} are not sealed"
         faults.append(Fault("secrets", shown(sorted(spec.secrets)), expected))
+    if spec.code:
+        faults.append(Fault("code", shown(spec.code), f"none: {who} know no code of jobs"))
     if spec.google_token:
         expected = f"false: start messages of {who} are not sealed"
         faults.append(Fault("google_token", "true", expected))

@@ -58,6 +58,8 @@ class TenantReader(Protocol):
     async def queued(self, cluster: str, tier: int, tenant_id: str, most: int) -> int: ...
 
 
+HasCode = Callable[[str, str], Awaitable[bool]]
+"""Whether a tenant has sent that code; asking keeps it."""
 SecretNames = Callable[[str], Awaitable[Collection[str]]]
 """Of a tenant's own secrets. None: nobody knows them here."""
 
@@ -117,11 +119,13 @@ class TenantAccess:
         settings: LiveSettings,
         clock: Clock,
         secret_names: SecretNames | None = None,
+        has_code: HasCode | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
         self._clock = clock
         self._secret_names = secret_names
+        self._has_code = has_code
         self._tenants: Mapping[str, Tenant] | None = None
         """None: not read yet. Nobody may pass on that, or a door that has just opened would know no
         caps, and as strict as it may be, no tenant."""
@@ -180,6 +184,9 @@ class TenantAccess:
         """BadInput with the first fault that concerns the tenant."""
         if spec.secrets:
             await self._check_secrets(spec)
+        if spec.code and not await self._knows_code(spec):
+            expected = f"code that tenant {spec.tenant_id} has sent, and that was not pruned since"
+            raise BadInput([Fault("code", shown(spec.code), expected)])
         if spec.google_token and spec.tenant_id not in self._settings.current.google_accounts:
             words = account_fault(spec.tenant_id)
             raise BadInput([Fault("google_token", "true", "false", words)])
@@ -194,6 +201,9 @@ class TenantAccess:
         short = never_fits(tenant, spec, machines_of([cluster]).get(cluster.name))
         if short is not None:
             raise await self._refusal(short, cluster)
+
+    async def _knows_code(self, spec: JobSpec) -> bool:
+        return self._has_code is not None and await self._has_code(spec.tenant_id, spec.code)
 
     async def _check_secrets(self, spec: JobSpec) -> None:
         """That the tenant has its own, and may use others' projects. Whether Secret Manager has

@@ -18,7 +18,10 @@ STS: Final = "/v1/token"
 GENERATE: Final = "/v1/projects/-/serviceAccounts/{account}:generateAccessToken"
 SETTINGS: Final = "/sim/v1/tokens"
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
-_ROLES: Final = frozenset({"inRole:roles/storage.objectUser", "inRole:roles/storage.objectAdmin"})
+_READ: Final = "inRole:roles/storage.objectViewer"
+_ROLES: Final = frozenset(
+    {"inRole:roles/storage.objectUser", "inRole:roles/storage.objectAdmin", _READ}
+)
 _BUCKET: Final = "//storage.googleapis.com/projects/_/buckets/"
 _TEXT: Final = r"'((?:[^'\\]|\\.)*)'"
 _OBJECTS: Final = re.compile(rf"resource\.name\.startsWith\({_TEXT}\)\Z")
@@ -37,6 +40,7 @@ class Boundary:
     """Resource names begin with one of these."""
     lists: tuple[str, ...] = ()
     """Lists ask for a prefix that begins with one of these."""
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,14 @@ class TokenGrant:
     """None: all rights of the account."""
     scopes: tuple[str, ...] = ()
 
-    def opens(self, bucket: str, *, name: str | None = None, listed: str | None = None) -> bool:
+    def opens(
+        self,
+        bucket: str,
+        *,
+        name: str | None = None,
+        listed: str | None = None,
+        write: bool = False,
+    ) -> bool:
         """Whether it is for this object, or for this list."""
         if self.boundaries is None:
             return True
@@ -58,7 +69,7 @@ class TokenGrant:
             (name is not None and resource.startswith(rule.objects))
             or (listed is not None and listed.startswith(rule.lists))
             for rule in self.boundaries
-            if rule.bucket == bucket
+            if rule.bucket == bucket and not (write and rule.read_only)
         )
 
 
@@ -154,8 +165,9 @@ def parse_rule(rule: Mapping[str, object]) -> Boundary:
         raise ValueError(f"an unknown rule for {resource}")
     bucket = resource.removeprefix(_BUCKET)
     condition = rule.get("availabilityCondition")
+    read_only = roles == [_READ]
     if condition is None:
-        return Boundary(bucket, ("",), ("",))
+        return Boundary(bucket, ("",), ("",), read_only)
     assert isinstance(condition, Mapping)
     objects: list[str] = []
     lists: list[str] = []
@@ -166,7 +178,7 @@ def parse_rule(rule: Mapping[str, object]) -> Boundary:
                 break
         else:
             raise ValueError(f"an unknown condition: {part}")
-    return Boundary(bucket, tuple(objects), tuple(lists))
+    return Boundary(bucket, tuple(objects), tuple(lists), read_only)
 
 
 def _oauth_error(code: str, words: str) -> web.Response:

@@ -52,7 +52,8 @@ class PretendStorage:
             return _error(401, "no valid token")
         bucket = request.match_info["bucket"]
         owner = grant.account == self._tokens.scheduler
-        if not owner or not grant.opens(bucket, name=name, listed=listed):
+        write = request.method not in ("GET", "HEAD")
+        if not owner or not grant.opens(bucket, name=name, listed=listed, write=write):
             return _error(403, f"{grant.account} has no access to the object")
         return None
 

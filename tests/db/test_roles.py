@@ -29,7 +29,8 @@ CREATE TEMP TABLE mine (a int);
 CREATE TRIGGER mine AFTER TRUNCATE ON mine EXECUTE FUNCTION zen_jobs_truncate()
 """
 RED, BLUE = Tenants(frozenset({"red"})), Tenants(frozenset({"blue"}))
-NOT_FOR_CALLERS = {"audit_log", "grants", "secrets", "tenants"}
+_CODE = {"code_packs", "code_chunks", "code_trees", "code_tree_packs"}
+NOT_FOR_CALLERS = {"audit_log", "grants", "secrets", "tenants", *_CODE}
 """Tables with tenants of which the API's role reads nothing."""
 
 

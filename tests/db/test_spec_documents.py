@@ -18,7 +18,7 @@ STORED = """
 "max_usd_per_hour":null,"spot":null,"allow_larger":null,"agreed_usd_per_hour":null,"deadline":null,
 "queue_timeout_s":2592000.0,"retries":0,"labels":{},"group":null,"after":[],"array":null,
 "replicas":1,"replicas_min":null,"reschedulable":true,"same_zone":false,"replace_members":false,
-"google_token":false}
+"google_token":false,"code":""}
 """
 """Rows that leave a field out mean this. New fields are added; nothing else changes here."""
 

@@ -105,13 +105,13 @@ class Stack:
         self.zen(*self.words, "--detach", "--quiet", "--replicas", str(replicas))
 
     def zen(
-        self, *args: str, check: bool = True, timeout: float = 60
+        self, *args: str, check: bool = True, timeout: float = 60, cwd: Path = ROOT
     ) -> subprocess.CompletedProcess[str]:
         """Run the command line as a user would."""
         done = subprocess.run(
             [sys.executable, "-m", "cli", *args],
-            env=self.environ,
-            cwd=ROOT,
+            env={**self.environ, "PYTHONPATH": str(ROOT)},
+            cwd=cwd,
             capture_output=True,
             text=True,
             timeout=timeout,

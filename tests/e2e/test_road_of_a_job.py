@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -51,6 +52,37 @@ def test_cli_job_ends_with_its_own_exit_code_and_output(up: Stack) -> None:
     assert done.stdout == "0,1\n"
     failed = up.zen("submit", "--wait", "--gpu-type", "l4", "--", "sh", "-c", "exit 7", check=False)
     assert failed.returncode == 7
+
+
+def test_a_directory_gets_to_the_vm(up: Stack, tmp_path: Path) -> None:
+    """What the command names runs in a copy of it; the second time nothing is sent, and a changed
+    file is."""
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "words.py").write_text("WORD = 'first'")
+    (tmp_path / "train.py").write_text("from pkg.words import WORD; print(WORD); open('x', 'w')")
+    (tmp_path / "secret").write_text("not sent")
+    (tmp_path / ".zenignore").write_text("secret\n")
+    job = ("--gpu-type", "l4", "--", "python3", "train.py")
+
+    def run() -> tuple[str, str]:
+        done = up.zen("submit", "--wait", *job, cwd=tmp_path)
+        return done.stdout, done.stderr
+
+    out, err = run()
+    assert out == "first\n"
+    assert "code: 3 files" in err
+    assert "sent 3 new" in err
+    assert "nothing new to send" in run()[1]
+    (tmp_path / "pkg" / "words.py").write_text("WORD = 'second'")
+    out, err = run()
+    assert out == "second\n"
+    assert "sent 1 new" in err
+    assert not (tmp_path / "x").exists()
+    shown = up.zen("submit", "--json", "--array", "1-2", *job, cwd=tmp_path)
+    sent = json.loads(shown.stdout)
+    assert sent["workdir"]["sent_bytes"] == 0
+    for number in (1, 2):
+        assert up.wait(f"{sent['job_id']}-{number}")["status"] == "SUCCEEDED"
 
 
 def test_rest_job_takes_every_step_and_keeps_its_log(up: Stack) -> None:

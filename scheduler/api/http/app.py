@@ -38,6 +38,7 @@ from scheduler.api.routes.access import AccessRoutes
 from scheduler.api.routes.artifacts import ArtifactRoutes
 from scheduler.api.routes.batches import BatchRoutes
 from scheduler.api.routes.capacity import CapacityRoutes
+from scheduler.api.routes.code import CodeRoutes
 from scheduler.api.routes.config import ConfigRoutes
 from scheduler.api.routes.cost import CostRoutes
 from scheduler.api.routes.dead_letters import DeadLetterRoutes
@@ -57,7 +58,7 @@ _log = structlog.get_logger(__name__)
 NATIVE = (
     *(JobRoutes, GroupRoutes, LogRoutes, ArtifactRoutes, CapacityRoutes, SupplyRoutes, CostRoutes),
     *(TenantRoutes, ServiceRoutes, ConfigRoutes, DeadLetterRoutes, AccessRoutes, GrantRoutes),
-    *(SecretRoutes, SessionRoutes, SignInRoutes, BatchRoutes),
+    *(SecretRoutes, SessionRoutes, SignInRoutes, BatchRoutes, CodeRoutes),
 )
 _PAGE_HEADERS = {"Content-Security-Policy": PAGE_POLICY}
 # No Basic: the browser's own dialogue would cover the page.

@@ -56,6 +56,8 @@ class Body:
     required: bool = True
     content_types: tuple[str, ...] = ()
     """In which it may come besides."""
+    only: tuple[str, ...] = ()
+    """In which alone it may come: it is not JSON."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,11 @@ from core.ports import Clock, Ids
 from scheduler.api.http.browser_checks import refuse_unsafe_write
 from scheduler.api.http.problems import REQUEST_ID, Problem, TooLarge, internal, problem_of, render
 from scheduler.api.http.rate_limit import RateLimit, client_address
+from stores.code_trees import LIST_BODY_MAX, PACK_BODY_MAX
 
 _log = structlog.get_logger(__name__)
+CODE_PATHS = "/api/v1/code/"
+"""Bodies there have bounds of their own."""
 _ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 _REQUEST_ID_HEADER = REQUEST_ID.lower().encode()
 
@@ -31,6 +34,7 @@ class Edge:
         self._app = app
         self._ids = ids
         self._max = api.max_body_bytes
+        self._code_max = max(api.max_body_bytes, LIST_BODY_MAX, PACK_BODY_MAX)
         self._origins = api.cors_origins
         self._hops = api.forwarded_hops
         self._rate = RateLimit(api, clock)
@@ -56,10 +60,11 @@ class Edge:
             if b"authorization" not in headers:
                 # With credentials the gate counts by principal, and wrong ones by address.
                 self._rate.check(client_address(scope, self._hops))
-            if (declared := _declared_length(headers)) is not None and declared > self._max:
-                raise self._too_large()
+            most = self._code_max if scope["path"].startswith(CODE_PATHS) else self._max
+            if (declared := _declared_length(headers)) is not None and declared > most:
+                raise _too_large(most)
             refuse_unsafe_write(scope["method"], headers, self._origins)
-            await self._app(scope, self._bounded(receive), named_send)
+            await self._app(scope, _bounded(receive, most), named_send)
         except ClientDisconnect:
             _log.debug("the client went away", request_id=request_id, path=scope["path"])
         except Exception as error:
@@ -74,24 +79,6 @@ class Edge:
         sent = headers.get(_REQUEST_ID_HEADER)
         return sent.decode() if sent and _ACCEPTED_ID.match(sent) else self._ids.token()
 
-    def _bounded(self, receive: Receive) -> Receive:
-        """Counts what really comes: a chunked body declares no length."""
-        seen = 0
-
-        async def counted() -> Message:
-            nonlocal seen
-            message = await receive()
-            if message["type"] == "http.request":
-                seen += len(message.get("body", b""))
-                if seen > self._max:
-                    raise self._too_large()
-            return message
-
-        return counted
-
-    def _too_large(self) -> TooLarge:
-        return TooLarge(f"the body is larger than {self._max} bytes, the most we take")
-
     def _judge(self, error: Exception, request_id: str, scope: Scope) -> Problem:
         if isinstance(error, ZenError) and (problem := problem_of(error)) is not None:
             return problem
@@ -103,6 +90,26 @@ class Edge:
             exc_info=error,
         )
         return internal(request_id)
+
+
+def _bounded(receive: Receive, most: int) -> Receive:
+    """Counts what really comes: a chunked body declares no length."""
+    seen = 0
+
+    async def counted() -> Message:
+        nonlocal seen
+        message = await receive()
+        if message["type"] == "http.request":
+            seen += len(message.get("body", b""))
+            if seen > most:
+                raise _too_large(most)
+        return message
+
+    return counted
+
+
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {most} bytes, the most we take")
 
 
 def _declared_length(headers: Mapping[bytes, bytes]) -> int | None:

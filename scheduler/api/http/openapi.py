@@ -15,6 +15,7 @@ from scheduler.api.examples import example_of, requests
 from scheduler.api.http.endpoint import Body, Endpoint, ResponseDoc
 from scheduler.api.http.params import Param
 from scheduler.api.http.problems import JSON, REQUEST_ID, ErrorOut
+from stores.code_trees import TREE_ID
 
 _PATH_WORD = re.compile(r"{(\w+)}")
 _REF = "#/components/schemas/{name}"
@@ -51,6 +52,7 @@ def _matching(pattern: re.Pattern[str]) -> Mapping[str, object]:
 _TEXT: Mapping[str, object] = {"type": "string", "minLength": 1}
 _IN_PATHS: Mapping[str, Mapping[str, object]] = {
     **dict.fromkeys(("job_id", "user_id", "group", "tenant_id"), _matching(JOB_ID)),
+    "tree_id": _matching(TREE_ID),
     "letter_id": {**_TEXT, "maxLength": 256},
     "name": _matching(SECRET_NAME),
     "version": {"type": "string", "pattern": "^[0-9]{1,9}$"},
@@ -129,7 +131,7 @@ def _body(body: Body) -> Json:
     if not body.required:  # null is none
         schema = {"anyOf": [schema, {"type": "null"}]}
     words = {"schema": schema, "examples": shown}
-    content = dict.fromkeys((JSON, *body.content_types), words)
+    content = dict.fromkeys(body.only or (JSON, *body.content_types), words)
     return {"required": body.required, "content": content}
 
 

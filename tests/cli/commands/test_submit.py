@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from cli.paths import Home, Running
+from stores.code_trees import Tree, TreeFile, encode_tree, hash_of, tree_id
 from tests.cli.commands.submissions import ANSWER, Job, Zen
 from tests.cli.conftest import refusal
 
@@ -52,7 +53,7 @@ EVERY_OPTION: dict[str, tuple[tuple[str, ...], object]] = {
     "reschedulable": (("--not-reschedulable",), False),
     "google_token": (("--google-token",), True),
     "image": (("--image", "python:3.12"), "python:3.12"),
-    "working_dir": (("--workdir", "/app"), "/app"),
+    "working_dir": (("--working-dir", "/app"), "/app"),
     "same_zone": (("--same-zone",), True),
     "replace_members": (("--replace-members",), True),
     "environment": (("--env", "A=1", "-e", "B=x=y"), {"A": "1", "B": "x=y"}),
@@ -294,7 +295,7 @@ def test_image_needs_no_command(zen: Zen, api: Api) -> None:
     """An image knows what to run; a command, a directory and limits go with it."""
     assert zen("submit", "--image", "python:3.12").code == 0
     assert api.body() == {"image": "python:3.12"}
-    words = ("--image", "a/b:1", "--workdir", "/app", "--memory", "2", "--cpus", "1.5")
+    words = ("--image", "a/b:1", "--working-dir", "/app", "--memory", "2", "--cpus", "1.5")
     zen("submit", *words, "--", "python3", "t.py")
     assert api.body() == {
         "image": "a/b:1",
@@ -303,6 +304,29 @@ def test_image_needs_no_command(zen: Zen, api: Api) -> None:
         "cpu_cores": 1.5,
         "command": ["python3", "t.py"],
     }
+
+
+def test_a_directory_is_sent_before_its_job(
+    zen: Zen, api: Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The answer says what was sent; --dry-run and --workdir none send nothing."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "train.py").write_text("print(1)")
+    monkeypatch.chdir(project)
+    known = tree_id(encode_tree(Tree((TreeFile("train.py", False, 8, (hash_of(b"print(1)"),)),))))
+    api.on("GET", f"/api/v1/code/trees/{known}", {})
+    api.on("POST", "/api/v1/jobs", lambda _: httpx.Response(201, json=ANSWER))
+    done = zen("submit", "--", "python3", "train.py")
+    assert api.body()["code"] == known
+    assert "  code: 1 files, 8 bytes, nothing new to send\n" in done.out
+    told = zen("submit", "--json", "--tenant", "ml", "--", "python3", "train.py").json["workdir"]
+    assert (told["tree_id"], told["sent_bytes"]) == (known, 0)
+    assert dict(api.requests[-2].url.params) == {"tenant_id": "ml"}
+    zen("submit", "--workdir", "none", "--", "python3", "train.py")
+    assert "code" not in api.body()
+    assert zen("submit", "--workdir", "nowhere", "--", "true").code == 1
 
 
 def test_on_a_node_a_job_runs_where_it_was_submitted(
@@ -322,6 +346,8 @@ def test_on_a_node_a_job_runs_where_it_was_submitted(
 
     assert sent(here) == str(tmp_path)
     assert sent(here, "--workdir", "/srv") == "/srv"
+    assert sent(here, "--workdir", "none") is None
+    assert sent(here, "--working-dir", "/srv") == "/srv"
     assert sent(here, "--image", "python:3.12") is None
     assert sent(replace(here, node=False)) is None
     assert sent(replace(here, api="http://127.0.0.1:9")) is None

@@ -35,6 +35,8 @@ from scheduler.secrets.tenant_secrets import TenantSecrets
 from scheduler.secrets.vault import SecretVault
 from scheduler.submission.submit import SubmissionPorts, Submissions
 from scheduler.submission.tenant_access import TenantAccess
+from scheduler.uploads.code_trees import CodeTrees
+from sim.memory.code import MemoryCode
 from sim.memory.reads import MemoryReads
 from sim.memory.secrets import MemorySecrets
 from sim.memory.store import MemoryStore
@@ -149,6 +151,7 @@ class House:
         self.store = MemoryStore(self.clock, on_commit=self._lose_race)
         self.reads = MemoryReads(self.store)
         self.secrets = MemorySecrets(self.tables.audit_log)
+        self.code = MemoryCode()
 
     # --- what is stored ---
 
@@ -200,6 +203,14 @@ class House:
         if stage == "before" and self.races:
             self.tables.set_job(self.races.pop(0))
 
+    async def _has_code(self, tenant_id: str, code: str) -> bool:
+        return await self.code.use_tree(tenant_id, code, self.clock.now()) is not None
+
+    def _code_trees(self, settings: LiveSettings) -> CodeTrees | None:
+        if self.files is None:
+            return None
+        return CodeTrees(self.code, self.files, self.clock, self.ids, lambda: settings.current.code)
+
     def services(self) -> Services:
         async def readiness() -> Mapping[str, str]:
             return self.checks
@@ -209,7 +220,9 @@ class House:
             SubmissionPorts(self.store.write, self.store, self.clock, self.ids),
             settings,
             on_new=self.metrics.submitted,
-            door=TenantAccess(self.store, settings, self.clock) if self.door is not None else None,
+            door=TenantAccess(self.store, settings, self.clock, has_code=self._has_code)
+            if self.door is not None
+            else None,
         )
         return Services(
             store=self.store,
@@ -228,6 +241,7 @@ class House:
             logs=self.logs,
             shelf=ManifestCache(self.files) if self.files is not None else None,
             metas=JobMetas(self.files, settings) if self.files else None,
+            code=self._code_trees(settings),
             version="9.9",
             forecasts=KnownForecasts(self.store.forecasts, self.clock),
             api=ApiSettings(max_body_bytes=self.max_body_bytes, cors_origins=self.cors_origins),

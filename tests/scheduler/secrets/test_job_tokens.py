@@ -24,9 +24,13 @@ class Source:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Sequence[str]]] = []
+        self.read: list[str] = []
 
-    async def for_prefixes(self, bucket: str, prefixes: Sequence[str]) -> AccessToken:
+    async def for_prefixes(
+        self, bucket: str, prefixes: Sequence[str], read: Sequence[str] = ()
+    ) -> AccessToken:
         self.asked.append((bucket, prefixes))
+        self.read += read
         return AccessToken("t", 1.0)
 
     async def for_account(self, account: str) -> AccessToken:
@@ -56,6 +60,7 @@ async def test_what_the_request_names_is_minted() -> None:
         TokenKind.STORE: AccessToken("t", 1.0)
     }
     assert source.asked == [prefixes_of(REQUEST, "gs://b")]
+    assert source.read == ["code/acme/"]
 
 
 async def test_a_job_that_calls_google_is_its_tenants_account() -> None:

@@ -25,6 +25,7 @@ from scheduler.api.http.endpoint import Endpoint
 from scheduler.api.services import Services
 from stores.artifacts import ArtifactPath, File, Manifest, write_manifest
 from stores.base import LogPath
+from stores.code_trees import Tree, TreeFile, compress, encode_pack, encode_tree, hash_of, tree_id
 from stores.local import LocalStore
 from tests.access import OWNER, bearer, known
 from tests.config.test_load import MINIMAL
@@ -44,6 +45,9 @@ OPEN = {"/api/v1/health", "/api/v1/ready", "/health"}
 SIGN_IN = {"/sign-in", "/sign-in/start", "/sign-in/callback", "/sign-out"}
 """Public pages: what they answer is their own affair (test_sign_in.py)."""
 DOCUMENTATION = {"/docs", "/openapi.json"}
+LISTED = encode_tree(Tree((TreeFile("a", False, 1, (hash_of(b"1"),)),)))
+BINARY = {"code list": compress(LISTED), "code pack": encode_pack([b"1"])}
+"""Bodies that are not JSON, by their name among the examples."""
 KEYS = {who: known(f"{who:x<12}"[:12], (TENANT_OF[who], who)) for who in TENANT_OF}
 
 
@@ -97,18 +101,18 @@ def asked(endpoint: Endpoint, case: Case) -> httpx.Request:
         "version": "1",
         "name": f"SECRET_{case.user_id}",
         "session_id": "none",
+        "tree_id": tree_id(LISTED),
     }
     path = re.sub(r"{(\w+)}", lambda found: words[found[1]], endpoint.path)
     params = {param.name: _param(param.name, case) for param in endpoint.params}
-    body: object = None
-    if endpoint.body is not None:
-        body = _body(endpoint, case)
-    return httpx.Request(
-        endpoint.method,
-        f"http://zen{path}",
-        params={name: value for name, value in params.items() if value},
-        json=body,
-    )
+    given = {name: value for name, value in params.items() if value}
+    at = f"http://zen{path}"
+    if endpoint.body is not None and endpoint.body.only:
+        kind = {"content-type": endpoint.body.only[0]}
+        binary = BINARY[endpoint.body.examples]
+        return httpx.Request(endpoint.method, at, params=given, content=binary, headers=kind)
+    body = _body(endpoint, case) if endpoint.body is not None else None
+    return httpx.Request(endpoint.method, at, params=given, json=body)
 
 
 def _param(name: str, case: Case) -> str:

@@ -199,8 +199,9 @@ CHANGES: dict[str, tuple[str, object, str]] = {
 }
 """Route → what fills its path, its body, and the action in the log."""
 NO_CHANGE = {"POST /jobs/get_by_user_and_ids"}
-ELSEWHERE = ("/api/v1/secrets/", "/api/v1/sessions/", "/sign-")
-"""Begins paths of routes with tests of their own for this."""
+ELSEWHERE = ("/api/v1/code/", "/api/v1/secrets/", "/api/v1/sessions/", "/sign-")
+"""Begins paths of routes with tests of their own for this, and of code: bytes that do nothing until
+a submission names them, which leaves a row."""
 """Routes of the configuration: tests/scheduler/operations/test_live_config.py."""
 
 

@@ -1,0 +1,1 @@
+"""Code that clients send for their jobs: taken in packs, checked, stored under the tenant."""
