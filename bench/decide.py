@@ -248,7 +248,9 @@ async def measure(
 ) -> list[_DecideRow]:
     """From a leader that knows nothing."""
     pace = FleetPace(plan.heartbeat_s, size.vms / RUN_S)
+    empty_mb = _rss_mb()
     fleet = BenchFleet(NAMES, size.workers(), pace)
+    fleet_mb = _rss_mb() - empty_mb
     store = (PostgresStore if keeps else Forgetful)(url, name="bench-leader", operation_s=120.0)
     await store.open()
     writer = GroupCommit(store)
@@ -291,7 +293,8 @@ async def measure(
             customers.took.clear()
             spans = await watch(fleet, plan.seconds)
             spans.submits = list(customers.took)
-            rows.append(_DecideRow(words if keeps else ALL, queued, ready_s, spans, _rss_mb()))
+            rss_mb = _rss_mb() - fleet_mb
+            rows.append(_DecideRow(words if keeps else ALL, queued, ready_s, spans, rss_mb))
     finally:
         for task in others:
             task.cancel()

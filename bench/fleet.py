@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench.proven import WORKER, prover, signed
@@ -90,6 +90,7 @@ class BenchFleet:
     pace: FleetPace
     started: int = 0
     _mail: asyncio.Queue[list[InMessage]] = field(default_factory=asyncio.Queue)
+    _groups: defaultdict[str, list[FleetWorker]] = field(default_factory=lambda: defaultdict(list))
     _count: int = 0
     _dice: random.Random = field(default_factory=lambda: random.Random(1))
 
@@ -144,8 +145,7 @@ class BenchFleet:
     async def observe(self, mig: str, cluster: str, region: str) -> MigSnapshot:
         members = tuple(
             ManagedInstance(w.name, w.zone, MachineState.RUNNING, str(w.number))
-            for w in self.workers.values()
-            if w.mig == mig
+            for w in self._members()[mig]
         )
         return MigSnapshot(mig, cluster, region, len(members), True, members, _CLOCK.now())
 
@@ -154,6 +154,13 @@ class BenchFleet:
 
     async def delete(self, mig: str, action: Delete) -> None:  # noqa: ARG002
         raise CloudRefused("this fleet does not shrink")
+
+    def _members(self) -> Mapping[str, Sequence[FleetWorker]]:
+        """By group; the fleet stays as it is."""
+        if not self._groups:
+            for worker in self.workers.values():
+                self._groups[worker.mig].append(worker)
+        return self._groups
 
     # --- the workers ---------------------------------------------------------------------
 

@@ -113,7 +113,7 @@ DECIDE = BenchRun(
     ("--no-baseline", "--queued", "10000", "1000000", "--seconds", "8"),
     150,
 )
-GROWTH = BenchRun("bench.growth", (), None, 120)
+GROWTH = BenchRun("bench.growth", (), ("--quick",), 120)
 CATCH_UP = BenchRun(
     "bench.catch_up",
     ("--vms", "10000", "--heartbeats", "10"),
