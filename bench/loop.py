@@ -2,9 +2,9 @@
 
     python -m bench.loop [--jobs 200] [--slots 8]
 
-All jobs of one cluster are submitted at once, then its VMs (as many as this machine is allowed,
-8 at most) work through them, one job at a time each, or 8 (--slots 64). The processes' CPU time
-says where the work is done; the jobs' timelines say where a job waits.
+One array of jobs is submitted, as bench.slurm does, then the VMs of its cluster (as many as this
+machine is allowed, 8 at most) work through it, one job at a time each, or 8 (--slots 64). The
+processes' CPU time says where the work is done; the jobs' timelines say where a job waits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import psycopg
@@ -26,7 +25,6 @@ VMS = 8
 GPU_TYPE = "l4"
 CLUSTERS = {8: "1xl4", 64: "8xl4"}
 """By the jobs that run at once on all VMs."""
-SUBMITTERS = 8
 TOLD = ("per_s", "cpu_ms", "kb_per_job")
 STEPS = (
     ("placed", "claimed", "start sent → claimed by the VM"),
@@ -43,8 +41,8 @@ def warm_up(stack: LocalStack, slots: int) -> None:
         stack.finish(job)
 
 
-def submit(stack: LocalStack, slots: int, *command: str) -> str:
-    return stack.submit(*command, gpu_type=GPU_TYPE, gpu_count=1, cluster=CLUSTERS[slots])
+def submit(stack: LocalStack, slots: int, *command: str, **fields: str) -> str:
+    return stack.submit(*command, gpu_type=GPU_TYPE, gpu_count=1, cluster=CLUSTERS[slots], **fields)
 
 
 def cpu_times(stack: LocalStack) -> dict[str, float]:
@@ -84,20 +82,20 @@ def stored_kb(stack: LocalStack) -> float:
 
 
 def drain(stack: LocalStack, count: int, slots: int) -> tuple[list[str], float]:
-    """The jobs and how long it took from the first POST to the last end."""
+    """The jobs and how long it took from the POST of one array, as bench.slurm submits them, to the
+    last end."""
 
     def done() -> bool | None:
         waiting = stack.get("/jobs", state=["pending", "scheduled", "running"], page_size=1)
         return None if waiting["total"] else True
 
     began = time.perf_counter()
-    with ThreadPoolExecutor(SUBMITTERS) as pool:
-        jobs = list(pool.map(lambda _: submit(stack, slots, "true"), range(count)))
+    array = submit(stack, slots, "true", array=f"0-{count - 1}")
     wait_for("the end of all jobs", done, 30 + count, every_s=0.1)
     took_s = time.perf_counter() - began
     if lost := stack.get("/jobs", status=["FAILED", "CANCELLED"], page_size=1)["total"]:
         raise RuntimeError(f"{lost} of {count} jobs did not succeed")
-    return jobs, took_s
+    return [f"{array}-{index}" for index in range(count)], took_s
 
 
 def step_times(stack: LocalStack, jobs: list[str]) -> dict[str, list[float]]:
