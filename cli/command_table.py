@@ -35,6 +35,7 @@ COMMANDS: dict[str, Entry] = {
     "node": Entry("cli.commands.node:node", "Schedules jobs onto the GPUs of this machine."),
     "status": Entry("cli.commands.status:status", "Processes, API, leader, jobs, VMs."),
     "submit": Entry("cli.commands.submit:submit", "Submits a job.", PASS_ON),
+    "run": Entry("cli.commands.submit:run", "Submits a job and follows its log.", PASS_ON),
     "jobs": Entry("cli.commands.jobs:jobs", "The jobs: where each one is and why it waits."),
     "show": Entry("cli.commands.show:show", "One job: where it is, its timeline, its cost."),
     "logs": Entry("cli.commands.jobs:logs", "The job's own output."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -82,6 +82,18 @@ class SubmitOptions:
 
 
 @partial(command, made=submit_options())
+def run(own: SubmitOptions, given: Given) -> None:
+    """Submits a job, follows its log, and ends with its exit code: submit --wait.
+
+    \b
+    Examples:
+      zen run --workdir examples -- python3 train.py --steps 5
+      zen run --gpu-type l4 -- python3 -c 'print(42)'
+    """
+    _submit(replace(own, wait=True), given)
+
+
+@partial(command, made=submit_options())
 def submit(own: SubmitOptions, given: Given) -> None:
     """Submits a job. Options win over the same fields of a file.
 
@@ -108,6 +120,10 @@ def submit(own: SubmitOptions, given: Given) -> None:
       zen submit -f examples/sweep.yaml -p epochs=2
       zen submit --batch examples/batch.jsonl
     """
+    _submit(own, given)
+
+
+def _submit(own: SubmitOptions, given: Given) -> None:
     if own.batch is not None:
         _lines(own, given)
         return
