@@ -161,6 +161,8 @@ class ShimLink:
         finally:
             if self._again and self._reader is not None and self._writer is not None:
                 self._shims.keep(_IdleShim(self._socket, self._reader, self._writer))
+                # What is said to the job that ended must not reach the next one.
+                self._reader = self._writer = None
             else:
                 await self._close()
 

@@ -90,6 +90,27 @@ async def test_shim_keeps_one_job_after_another(rig: RunnerRig) -> None:
     await until(lambda: psutil.Process(shim).num_fds() == files, "its files are closed")
 
 
+async def test_words_for_a_job_that_ended_do_not_reach_the_next(
+    rig: RunnerRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the outputs of the first are stored, the second has its shim already."""
+    links: list[shims.ShimLink] = []
+    link = shims.Shims.link
+
+    def noted(self: shims.Shims, program: shims.ShimProgram) -> shims.ShimLink:
+        links.append(link(self, program))
+        return links[-1]
+
+    monkeypatch.setattr(shims.Shims, "link", noted)
+    await shim_of(rig, "1")
+    rig.start("exec sleep 1000", lease_id="2", attempt=2)
+    assert isinstance(await rig.next(), Started)
+    links[0].tell(f"{Signal.KILL}\n".encode())
+    links[0].hang_up()
+    rig.runner.signal("2", Signal.TERM)
+    assert (await rig.end()).reason == "killed by SIGTERM"
+
+
 async def test_shim_that_was_killed_while_it_waited(rig: RunnerRig) -> None:
     """The next job starts with another one."""
     shim = await shim_of(rig, "1")
@@ -100,9 +121,10 @@ async def test_shim_that_was_killed_while_it_waited(rig: RunnerRig) -> None:
 async def test_shims_that_wait_are_few(rig: RunnerRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shims, "IDLE_MAX", 1)
     for lease_id in ("1", "2"):
-        rig.start("echo $PPID; read line < fifo", lease_id=lease_id, attempt=int(lease_id))
+        rig.start("echo $PPID; exec sleep 1000", lease_id=lease_id, attempt=int(lease_id))
         assert isinstance(await rig.next(), Started)
-    for _ in range(2):
+    for lease_id in ("1", "2"):
+        rig.runner.signal(lease_id, Signal.TERM)
         await rig.end()
     found = [int((await rig.log(attempt)).splitlines()[0]) for attempt in (1, 2)]
     await until(lambda: sum(gone(shim) for shim in found) == 1, "one of them goes")
