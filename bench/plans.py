@@ -90,7 +90,13 @@ MORE = {
     "/api/v1/cost": (f"tenant={TENANT}", "by=user", "cluster=c-0"),
 }
 """Questions besides the plain one."""
-_PLACES = {"job_id": JOB, "tenant_id": TENANT, "group": "g", "letter_id": "none"}
+_PLACES = {
+    "job_id": JOB,
+    "tenant_id": TENANT,
+    "group": "g",
+    "letter_id": "none",
+    "tree_id": "0" * 64,
+}
 # Rows pass through these one by one: under a limit no more is read than it asks for.
 _STREAMS = frozenset(
     {
