@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -46,6 +46,9 @@ HEADS_KEPT = 10_000
 """Heads that are kept from snapshot to snapshot, and as many older ones."""
 SETTLE_MIN = 5_000
 """Fewer rows than this are no burden to the garbage collector."""
+READ_AT_ONCE = 2_000
+"""Of a whole snapshot: all rows at once would take as much memory again as what is made of them,
+and the process would keep it."""
 # The same words as in the partial indexes, or they would not be used.
 _LIVE = ", ".join(f"'{s}'" for s in sorted([*LEASED, JobStatus.PROVISIONING]))
 # A VM that is gone stays in the snapshot until the jobs that it held have been told.
@@ -103,14 +106,13 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """Answers about what lives, or what has moved of it."""
+    """Answers about what has moved of what lives."""
 
     jobs: Cursor
     vms: Cursor
     tenants: Cursor
-    jobs_left: Cursor | None = None
-    """None: whatever is not among `jobs` has left; the same for the VMs."""
-    vms_left: Cursor | None = None
+    jobs_left: Cursor
+    vms_left: Cursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ class SnapshotReader:
         """One consistent snapshot, with the database's time."""
         # Until all of it has been read, nothing is certain.
         mark, self._mark = self._mark, None
+        knew_nothing = not self._active.jobs and not self._active.vms
         # What was proven by now, the snapshot must show; what will be meanwhile, the next one.
         proven, self._proven, self._forgotten = self._proven, {}, False
         # One snapshot for all questions; nothing is locked, so the loop never waits for a writer.
@@ -214,7 +217,7 @@ class SnapshotReader:
             )
         self._mark = None if self._forgotten else seen
         if self._taken >= max(SETTLE_MIN, len(active.jobs) + len(active.vms)):
-            self._settle_down()
+            self._settle_down(all_new=knew_nothing)
         return snapshot
 
     async def _catch_up(
@@ -233,16 +236,18 @@ class SnapshotReader:
                 return
             log.warning("what was kept is not what is stored, reading all of it", same_server=same)
         with _no_collections():
-            await self._take_in(connection, await _ask_all(connection))
+            await self._take_all(connection)
 
-    def _settle_down(self) -> None:
+    def _settle_down(self, *, all_new: bool) -> None:
         """As many rows have come as there are, and will stay for long. The garbage collector, which
         would stop the loop for a fifth of a second every few seconds to look at ten thousand of
         them, does so once more and leaves them alone then. They go when nobody has them any more,
-        as everything does that is in no circle."""
+        as everything does that is in no circle. `all_new`: nothing was known
+        before, so none of them can be garbage yet."""
         self._taken = 0
-        gc.unfreeze()
-        gc.collect()
+        if not all_new:
+            gc.unfreeze()
+            gc.collect()
         gc.freeze()
 
     def _has_come_to(self, proven: Mapping[str, int]) -> bool:
@@ -251,10 +256,35 @@ class SnapshotReader:
         return all(row is None or row.version >= version for row, version in known)
 
     async def _take_in(self, connection: Connection, moved: _Moved) -> None:
+        """What has moved since the last snapshot."""
+        self._put_vms(await moved.vms.fetchall())
+        await self._put_jobs(connection, await moved.jobs.fetchall())
+        for (uid,) in await moved.vms_left.fetchall():
+            self._active.drop_vm(uid)
+        for (uid,) in await moved.jobs_left.fetchall():
+            self._active.drop_job(uid)
+        self._put_tenants(await moved.tenants.fetchall())
+
+    async def _take_all(self, connection: Connection) -> None:
+        """Everything; what is not there any more has left."""
         active = self._active
-        jobs, vms = await moved.jobs.fetchall(), await moved.vms.fetchall()
-        specs = await self._specs.of_rows(connection, jobs)
-        for row in vms:
+        vms, jobs = set[str](), set[str]()
+        async for rows in _in_parts(connection, "all_vms", _VMS):
+            self._put_vms(rows)
+            vms.update(row[0] for row in rows)
+        async for rows in _in_parts(connection, "all_jobs", JOBS):
+            await self._put_jobs(connection, rows)
+            jobs.update(row[0] for row in rows)
+        for uid in [uid for uid in active.vms if uid not in vms]:
+            active.drop_vm(uid)
+        for uid in [uid for uid in active.jobs if uid not in jobs]:
+            active.drop_job(uid)
+        tenants = await connection.execute(_TENANTS)
+        self._put_tenants(await tenants.fetchall())
+
+    def _put_vms(self, rows: Iterable[TupleRow]) -> None:
+        active = self._active
+        for row in rows:
             known = active.vms.get(row[0])
             vm = vm_of(row)
             if known is None or known.version != vm.version:
@@ -262,22 +292,23 @@ class SnapshotReader:
                 self._taken += 1
             elif vm.last_beat_at is not None:
                 active.hear(vm.uid, vm.last_beat_at, vm.heard_seq)
-        for row in jobs:
+
+    async def _put_jobs(self, connection: Connection, rows: Sequence[TupleRow]) -> None:
+        active = self._active
+        specs = await self._specs.of_rows(connection, rows)
+        for row in rows:
             job = active.jobs.get(row[0])
             if job is None or job.version != row[4]:
                 active.put_job(job_of(row, specs), row[JOB_WIDTH])
                 self._taken += 1
             else:
                 active.say(row[0], row[JOB_WIDTH])
-        for uid in await _left(moved.vms_left, active.vms, vms):
-            active.drop_vm(uid)
-        for uid in await _left(moved.jobs_left, active.jobs, jobs):
-            active.drop_job(uid)
-        tenants = await moved.tenants.fetchall()
-        if tenants:
+
+    def _put_tenants(self, rows: Sequence[TupleRow]) -> None:
+        if rows:
             # In new ones: a reader of the last snapshot is not surprised.
-            self._tenants = self._tenants | {row[0]: tenant_of(row) for row in tenants}
-            self._usage = self._usage | {row[0]: usage_of(*row[7:9]) for row in tenants}
+            self._tenants = self._tenants | {row[0]: tenant_of(row) for row in rows}
+            self._usage = self._usage | {row[0]: usage_of(*row[7:9]) for row in rows}
 
     async def _look_at_queues(
         self,
@@ -355,14 +386,19 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-async def _left(
-    cursor: Cursor | None, kept: Mapping[str, object], all_rows: Sequence[TupleRow]
-) -> list[str]:
-    """Rows that are not active any more."""
-    if cursor is not None:
-        return [row[0] for row in await cursor.fetchall()]
-    there = {row[0] for row in all_rows}
-    return [uid for uid in kept if uid not in there]
+async def _in_parts(
+    connection: Connection, name: str, query: str
+) -> AsyncIterator[Sequence[TupleRow]]:
+    """The answer a few rows at a time. Its cursor closes with the transaction."""
+    # Prepared, each would be thought to have the columns of an earlier one.
+    await connection.execute(f"DECLARE {name} NO SCROLL CURSOR FOR {query}", prepare=False)
+    fetch = f"FETCH {READ_AT_ONCE} FROM {name}"
+    while True:
+        cursor = await connection.execute(fetch, prepare=False, binary=True)
+        rows = await cursor.fetchall()
+        if not rows:
+            return
+        yield rows
 
 
 def _each_member(newest: Iterable[TupleRow]) -> list[tuple[str, datetime]]:
@@ -379,14 +415,6 @@ async def _ask_moved(connection: Connection, mark: Mark) -> _Moved:
         vms=await connection.execute(f"{_VMS} AND v.moved >= %s", since, binary=True),
         vms_left=await connection.execute(_VMS_LEFT, since, binary=True),
         tenants=await connection.execute(f"{_TENANTS} WHERE moved >= %s", since),
-    )
-
-
-async def _ask_all(connection: Connection) -> _Moved:
-    return _Moved(
-        jobs=await connection.execute(JOBS, binary=True),
-        vms=await connection.execute(_VMS, binary=True),
-        tenants=await connection.execute(_TENANTS),
     )
 
 

@@ -148,6 +148,22 @@ async def test_another_server_is_read_anew(
     assert len((await store.snapshot(0)).jobs) == 1
 
 
+async def test_a_whole_snapshot_is_read_in_parts(
+    store: PostgresStore, maker: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few rows at a time, and again after something was forgotten: all that live, no others."""
+    monkeypatch.setattr("db.snapshot.READ_AT_ONCE", 2)
+    running = [await _running(store, maker) for _ in range(5)]
+    vms = {job.lease.vm_uid for job in running if job.lease}
+    for _ in range(2):
+        seen = await store.snapshot(0)
+        assert {job.uid for job in seen.jobs} == {job.uid for job in running}
+        assert {vm.uid for vm in seen.vms} == vms
+        await put(store, step(running.pop(), JobEvent.EXITED_OK, at(9)))
+        store._viewer.forget()
+    assert {job.uid for job in (await store.snapshot(0)).jobs} == {job.uid for job in running}
+
+
 async def test_many_that_look_at_once_look_once(store: PostgresStore) -> None:
     """Tasks that ask while another reads share the next snapshot, not the one that is older than
     their question."""
