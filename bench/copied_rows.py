@@ -21,7 +21,7 @@ _NEW_JOBS = "SELECT uid FROM jobs WHERE uid > %(after)s::uuid"
 _ROWS_OF = {
     "specs": "spec_id IN (SELECT spec_id FROM jobs WHERE uid > %(after)s::uuid)",
     "jobs": "uid > %(after)s::uuid",
-    "job_events": f"uid IN ({_NEW_JOBS})",
+    "timelines": f"uid IN ({_NEW_JOBS})",
     "audit_log": "seq > %(audited)s",
 }
 """Tables that a submission writes, in the order in which they refer to each other."""

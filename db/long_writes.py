@@ -19,23 +19,17 @@ from core.changes import AtomicBatch, NewJob, NewSpec
 from core.commit import KnownRows, Locked, judge
 from core.commit_writes import EventWrite, fold
 from core.wakes import new_jobs_in
+from db.job_rows import AT_DEFAULT, JOB_NEW, JobWrite
 from db.rows import Shape
 from db.shared_specs import write_specs
 from db.timelines import TIMELINE, PackedEvents, packed_events
-from db.writes import JOB_NEW, JobWrite, ensure_tenants, wake, write
+from db.writes import ensure_tenants, wake, write
 
 Connection = AsyncConnection[TupleRow]
 Item = TypeVar("Item")
 Row = list[object]
-_AT_DEFAULT = frozenset(
-    {
-        *("lease_id", "vm_name", "vm_uid", "lease_region", "lease_zone", "slots", "stop_reason"),
-        *("offer", "failures", "losses", "preemptions", "exit_code", "started_at", "ended_at"),
-        *("retry_at", "gang_region", "holds", "attained_gpu_s", "saved_s", "saved_share"),
-        *("region", "dedup_key"),
-    }
-)
-"""Columns that stand at the default of the table when a job begins."""
+_LEFT_OUT = AT_DEFAULT | {"region", "dedup_key"}
+"""Columns that stand at the default of their table when a job begins."""
 _OWN = frozenset({"uid", "job_id", "group_id", "spec", "blocked", "gang", "rank", "deadline_at"})
 """Columns in which the jobs of one submission differ."""
 
@@ -48,7 +42,7 @@ class LikeRows(Generic[Item]):
     """An INSERT of rows that have most columns in common."""
 
     def __init__(self, table: str, shape: Shape[Item]) -> None:
-        fields = [field for field in shape.fields if field.name not in _AT_DEFAULT]
+        fields = [field for field in shape.fields if field.name not in _LEFT_OUT]
         self._own = Shape(tuple(field for field in fields if field.name in _OWN))
         self._same = Shape(tuple(field for field in fields if field.name not in _OWN))
         same = ", ".join(f"%b::{field.kind}" for field in self._same.fields)

@@ -18,7 +18,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from core.access import EVERY_TENANT, Tenants
 from core.changes import AtomicBatch, BatchParts, Committed, Snapshot
-from core.commit import Moves, judge, wanted
+from core.commit import KnownRows, Locked, Moves, judge, wanted
 from core.commit_writes import Writes, fold
 from core.cost import SettledBills, Spent
 from core.errors import StoreDown
@@ -38,6 +38,7 @@ from db.leader_lease import LeaderLease
 from db.leader_session import LeaderSession
 from db.locks import lock
 from db.long_writes import NotPlain, write_long
+from db.new_jobs import all_begin
 from db.retention import prune
 from db.roles import LEADER
 from db.rows import JOB_SELECT, mapping_of
@@ -289,11 +290,13 @@ class PostgresStore:
         return Committed.joined([await self.commit([batch], term) for batch in batches])
 
     async def _commit(self, batches: Sequence[AtomicBatch], term: int | None) -> Committed:
+        looks = term is not None or not all_begin(batches)
         for _ in range(_RACES_MAX):
             try:
                 async with self.connection() as connection, connection.transaction():
-                    done = await self._write(connection, batches, term)
+                    done = await self._write(connection, batches, term, looks=looks)
             except Raced:
+                looks = True
                 continue
             self._viewer.wrote(done.writes.heartbeats.values(), done.writes.reasons.values())
             self._viewer.refused(done.proven)
@@ -327,9 +330,18 @@ class PostgresStore:
         raise StoreDown(_RACED)
 
     async def _write(
-        self, connection: Connection, batches: Sequence[AtomicBatch], term: int | None
+        self,
+        connection: Connection,
+        batches: Sequence[AtomicBatch],
+        term: int | None,
+        *,
+        looks: bool = True,
     ) -> _Done:
-        locked = await lock(connection, wanted(batches), term)
+        """Raced also if it did not look and one of the jobs exists."""
+        if looks:
+            locked = await lock(connection, wanted(batches), term)
+        else:
+            locked = Locked(KnownRows(), {}, set())
         refusals = judge(batches, locked.known)
         writes = fold([batch for index, batch in enumerate(batches) if index not in refusals])
         if len(refusals) < len(batches):

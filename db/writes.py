@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from psycopg import AsyncConnection
@@ -13,18 +12,18 @@ from psycopg.rows import TupleRow
 from core.changes import JobProgress, PendingReason, VmHeartbeat
 from core.commit import Locked
 from core.commit_writes import Attempt, Writes, number_events
-from core.job import WAITING, Job
-from core.members import SharedMember
+from core.job import WAITING
 from core.messages import OutMessage
 from core.text import clean
 from core.wakes import Wake
 from db.audit_rows import AUDIT, INSERT_AUDIT
 from db.dependencies import write_dependencies
+from db.job_rows import JOB_MOVE, JobWrite
 from db.locks import OUTBOX_LOCK
-from db.rows import JOB_BIRTH, JOB_STATE, VM, BulkColumn, Shape, to_json
-from db.shared_specs import own_document, write_specs
+from db.new_jobs import insert_jobs
+from db.rows import VM, BulkColumn, Shape, to_json
+from db.shared_specs import write_specs
 from db.small_writes import write_plain
-from db.spec_documents import spec_document
 from db.tenants import ENSURE, REVIVE, write_tenants
 from db.timelines import INSERT_TIMELINES, TIMELINE, packed_events
 from db.waits import write_waits
@@ -39,35 +38,6 @@ class Raced(Exception):
     """Somebody submitted the same job in the meantime: look again."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobWrite:
-    """A job with what its row holds besides."""
-
-    job: Job
-    content_hash: str
-    last_seq: int
-    shared: SharedMember | None = None
-
-    @property
-    def document(self) -> str:
-        spec = self.job.spec
-        return spec_document(spec) if self.shared is None else own_document(spec, self.shared)
-
-
-def _of_job(field: BulkColumn[Job]) -> BulkColumn[JobWrite]:
-    return BulkColumn(field.name, field.kind, lambda write: field.value(write.job))
-
-
-_SEQ: BulkColumn[JobWrite] = BulkColumn("last_seq", "int", lambda w: w.last_seq)
-_HASH: BulkColumn[JobWrite] = BulkColumn("content_hash", "text", lambda w: w.content_hash)
-_SPEC: BulkColumn[JobWrite] = BulkColumn("spec", "jsonb", lambda w: w.document)
-_SPEC_ID: BulkColumn[JobWrite] = BulkColumn(
-    "spec_id", "uuid", lambda w: w.shared and w.shared.spec_id
-)
-_JOB_MOVE: Shape[JobWrite] = Shape((*map(_of_job, JOB_STATE), _SEQ))
-JOB_NEW: Shape[JobWrite] = Shape(
-    (*map(_of_job, (*JOB_STATE, *JOB_BIRTH)), _SPEC, _SPEC_ID, _SEQ, _HASH)
-)
 _OPENED: Shape[Attempt] = Shape(
     (
         BulkColumn("uid", "uuid", lambda a: a.uid),
@@ -137,15 +107,10 @@ _SEND: Shape[OutMessage] = Shape(
     )
 )
 
-# Sorted, so that two commits that bring the same keys cannot wait for each other in a circle.
-_INSERT_JOBS = f"""
-INSERT INTO jobs ({JOB_NEW.names}) SELECT {JOB_NEW.names} FROM {JOB_NEW.rows}
-ORDER BY tenant_id, user_id, job_id ON CONFLICT DO NOTHING
-"""
 _UPDATE_JOBS = f"""
-UPDATE jobs AS j SET {_JOB_MOVE.assignments("uid")},
+UPDATE jobs AS j SET {JOB_MOVE.assignments("uid")},
     why = CASE WHEN x.status IN ({_WAITING}) THEN j.why ELSE '' END
-FROM {_JOB_MOVE.rows} WHERE j.uid = x.uid
+FROM {JOB_MOVE.rows} WHERE j.uid = x.uid
 """
 _UPDATE_SEQS = """
 UPDATE jobs AS j SET last_seq = x.last_seq
@@ -259,9 +224,10 @@ async def _write_new_jobs(
         JobWrite(job, writes.hashes[uid], last_seqs[uid], writes.shared.get(uid))
         for uid, job in writes.new_jobs.items()
     ]
-    await ensure_tenants(connection, {job.spec.tenant_id for job in writes.new_jobs.values()})
-    await write_specs(connection, writes.specs)
-    cursor = await connection.execute(_INSERT_JOBS, JOB_NEW.arrays(rows))
+    async with connection.pipeline():
+        await ensure_tenants(connection, {job.spec.tenant_id for job in writes.new_jobs.values()})
+        await write_specs(connection, writes.specs)
+        cursor = await insert_jobs(connection, rows)
     if cursor.rowcount != len(rows):
         raise Raced
 
@@ -277,7 +243,7 @@ async def _write_jobs(
     connection: Connection, writes: Writes, locked: Locked, last_seqs: dict[str, int]
 ) -> None:
     moved = [JobWrite(job, "", last_seqs[uid]) for uid, job in writes.jobs.items()]
-    await _bulk(connection, _UPDATE_JOBS, _JOB_MOVE, moved)
+    await _bulk(connection, _UPDATE_JOBS, JOB_MOVE, moved)
     noted = [
         uid
         for uid, seq in locked.last_seqs.items()
