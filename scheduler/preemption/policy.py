@@ -116,13 +116,17 @@ def run_on_s(times_preempted: int, least_run_s: float) -> float:
     return min(least_run_s * 2.0 ** min(times_preempted, 16), max(RUN_ON_MAX_S, least_run_s))
 
 
+def is_settled(ran_s: float, unsaved_s: float) -> bool:
+    """Whether one of the same class may be preempted: it has saved something, or had the time."""
+    return unsaved_s + RESTART_S < ran_s or ran_s >= SAVES_WITHIN_S
+
+
 def may_claim(wants: Wants, job: Runs, fairer: Fairer, least_run_s: float) -> bool:
     """Whether the job may be preempted for this one: a lower class always, the own
     tenant's if it is due later, another tenant's if that one has had more of its share."""
     if job.tier != wants.tier:
         return job.tier < wants.tier and job.ran_s >= least_run_s
-    saved = job.unsaved_s + RESTART_S < job.ran_s
-    if not saved and job.ran_s < SAVES_WITHIN_S:
+    if not is_settled(job.ran_s, job.unsaved_s):
         return False
     if job.tenant == wants.tenant:
         return job.due_s > wants.due_s and job.ran_s >= run_on_s(job.times_preempted, least_run_s)

@@ -32,6 +32,7 @@ from scheduler.preemption.policy import (
     PreemptionResult,
     Runs,
     Wants,
+    is_settled,
     least_of_all_s,
     nobody,
     result,
@@ -159,7 +160,7 @@ class Round:
         self._members: dict[str, Sequence[Job]] = {}
         self._leaving: list[Runs] = []
         """Jobs that have been told: they will wait again."""
-        self._running = self._look()
+        self._running: dict[str, Runs] = {}
         self._kept_out: list[Sequence[Job]] = []
         """Those who would go first, but for their quotas."""
         self._given: Counter[str] = Counter()
@@ -173,6 +174,7 @@ class Round:
         """In order. Returns what to tell those for whom room is being made."""
         words: dict[str, str] = {}
         leaving, queue = list(self._simulation.leaving), list(gangs)
+        self._running = self._look(max(class_of(gang[0].spec.priority) for gang in queue))
         shapes: set[object] = set()
         for place, gang in enumerate(queue):
             if leaving and shapes and shapes != {self._shape(gang)}:
@@ -296,9 +298,9 @@ class Round:
 
     # --- who runs
 
-    def _look(self) -> dict[str, Runs]:
-        """All jobs that may be preempted for some job; the others are left out by the cheapest
-        test."""
+    def _look(self, highest: int) -> dict[str, Runs]:
+        """All jobs that may be preempted for some job of a class no higher than that; the others,
+        which are nearly all, are left out by the cheapest test."""
         plan = self._plan
         gangs = by_gang(plan.leased_in(self._spec.name))
         since = plan.now - timedelta(seconds=least_of_all_s(plan.rules.queue.least_run_s))
@@ -311,10 +313,27 @@ class Round:
             if any(job.status is S.PREEMPTING for job in members):
                 self._members[uid] = members
                 self._leaving.append(self._runs(uid, members))
-            elif all(self._may_be_preempted(job, since) for job in members):
+            elif self._may_be_claimed(members, highest) and all(
+                self._may_be_preempted(job, since) for job in members
+            ):
                 self._members[uid] = members
                 found[uid] = self._runs(uid, members)
         return found
+
+    def _may_be_claimed(self, members: Sequence[Job], highest: int) -> bool:
+        tier = class_of(members[0].spec.priority)
+        if tier != highest:
+            return tier < highest
+        ran_s, unsaved_s = self._spans(members)
+        return is_settled(ran_s, unsaved_s)
+
+    def _spans(self, members: Sequence[Job]) -> tuple[float, float]:
+        """For how long a gang has run, and since when it has saved nothing: what its first member
+        saves it saves for all."""
+        now, saved_at = self._plan.now, self._ask.saved_at
+        began = max([job.started_at or job.status_since for job in members])
+        saved = max([saved_at(job) or began for job in members])
+        return (now - began).total_seconds(), max(0.0, (now - max(saved, began)).total_seconds())
 
     def _surplus(self, job: Bending) -> dict[str, Runs]:
         """What an elastic job can do without is preempted before any whole job, the highest ranks
@@ -348,11 +367,9 @@ class Round:
         return able and (tenant is None or tenant.preemptible)
 
     def _runs(self, uid: str, members: Sequence[Job]) -> Runs:
-        """A gang's as one: what its first member saves it saves for all."""
-        first, now = members[0], self._plan.now
-        began = max(job.started_at or job.status_since for job in members)
-        saved = max(self._ask.saved_at(job) or began for job in members)
-        ran_s = (now - began).total_seconds()
+        """A gang's as one."""
+        first = members[0]
+        ran_s, unsaved_s = self._spans(members)
         had = first.attained_gpu_s + ran_s * first.spec.slots
         due = due_at(first.submitted_at, first.spec, had, self._plan.rules.queue)
         return Runs(
@@ -360,7 +377,7 @@ class Round:
             gpus=sum(job.spec.slots for job in members),
             due_s=max(first.due, due).timestamp(),
             ran_s=ran_s,
-            unsaved_s=max(0.0, (now - max(saved, began)).total_seconds()),
+            unsaved_s=unsaved_s,
             times_preempted=first.times_preempted,
             tier=class_of(first.spec.priority),
             tenant=first.spec.tenant_id,
