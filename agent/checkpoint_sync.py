@@ -1,17 +1,19 @@
 """Keeps a job's checkpoint directory in a store that is no file system: while the job runs, when it
 has ended, and back before its next attempt.
 
-A checkpoint is taken when the job says that it has saved one, or when nothing in the directory has
-changed for a while. It counts only if nothing changed while it was stored.
+A checkpoint is taken when the job says that it has saved one. Of a job that has never said so it is
+taken when nothing in the directory has changed for a while, and when the job has ended by itself.
+It counts only if nothing changed while it was stored.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import shutil
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +43,7 @@ QUIET_S = 10.0
 """Nothing has changed for so long: the job has finished writing."""
 FILES_MAX = 100_000
 AT_ONCE = 8
+NOT_STORED = "the checkpoint was not stored"
 
 
 class CheckpointTooLarge(ZenError):
@@ -115,6 +118,8 @@ class CheckpointSync:
     directory: Path
     saved: Callable[[float], None]
     rules: SandboxRules = field(default_factory=SandboxRules)
+    frozen: bool = False
+    """The job stands still: that nothing changes says nothing then."""
     note: str = ""
     """Why the last try stored nothing; for the job's owner."""
     _held: HeldDirectory | None = None
@@ -136,15 +141,19 @@ class CheckpointSync:
         """The newest whole checkpoint of each member, and nothing else, is in the directory then.
         Says what could not be used. StoreUnavailable, Forbidden, OSError."""
         await asyncio.to_thread(_emptied, self.directory)
-        notes = []
+        notes: list[str] = []
+        links: dict[str, str] = {}
         ranks = await self.store.numbers(self.path.key)
         for rank in sorted(ranks, key=lambda rank: rank == self.rank):
-            notes += await self._restore_member(rank)
+            notes += await self._restore_member(rank, links)
         self._held = HeldDirectory.of(self.directory)
+        await asyncio.to_thread(_link_all, self.directory, self._held, links)
         self._remember(await asyncio.to_thread(survey, self._held))
         return "; ".join(notes)
 
-    async def _restore_member(self, rank: int) -> list[str]:
+    async def _restore_member(self, rank: int, links: dict[str, str]) -> list[str]:
+        """Its links wait until the files of all members are there: no file is written through
+        one."""
         member, notes = self.path.member(rank), []
         for number in reversed(await checkpoint_numbers(self.store, member)):
             fetched: list[str] = []
@@ -157,6 +166,7 @@ class CheckpointSync:
                     _place(self.directory, path).unlink(missing_ok=True)
                 continue
             mine = rank == self.rank
+            links.update((link.path, link.target) for link in found.links)
             for file in found.files:
                 self._known[file.path] = (FileMark(0, 0, 0), file if mine else None)
             break
@@ -171,22 +181,20 @@ class CheckpointSync:
                 await self._fetch(member, file)
 
         await _all_of(some)
-        for link in checkpoint.links:
-            place = _place(self.directory, link.path)
-            place.unlink(missing_ok=True)
-            place.symlink_to(link.target)
 
     async def _fetch(self, member: str, file: CheckpointFile) -> None:
         place, key = _place(self.directory, file.path), object_key(member, file.number)
         digest, at = hashlib.sha256(), 0
-        with place.open("wb") as target:
+        place.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(place, flags, 0o600), "wb") as target:
+            os.fchmod(target.fileno(), 0o666)
             while chunk := await self.store.get(key, at, READ_MAX):
                 digest.update(chunk)
                 at += len(chunk)
                 await asyncio.to_thread(target.write, chunk)
         if (at, digest.hexdigest()) != (file.size, file.sha256):
             raise BadCheckpoint(f"{file.path} is not what was stored")
-        place.chmod(0o666)
 
     def _remember(self, found: DirectoryState) -> None:
         """What is there now is what is stored."""
@@ -210,10 +218,16 @@ class CheckpointSync:
         seen, still_s = self._stored, 0.0
         while True:
             told = await self._pause()
-            now = await asyncio.to_thread(survey, self._held)
-            still_s = still_s + LOOK_S if now == seen else 0.0
+            try:
+                now = await asyncio.to_thread(survey, self._held)
+            except ZenError as error:
+                self.note = f"{NOT_STORED}: {error}"
+                continue
+            still_s = still_s + LOOK_S if now == seen and not self.frozen else 0.0
             seen = now
-            if now != self._stored and (told or still_s >= QUIET_S):
+            if now == self._stored:
+                self._tell(self._step if told else None)
+            elif told or (self._step is None and still_s >= QUIET_S):
                 await self.store_now()
 
     async def _pause(self) -> bool:
@@ -226,6 +240,16 @@ class CheckpointSync:
         self._announced.clear()
         return True
 
+    async def finish(self, *, by_itself: bool) -> None:
+        """When the job has ended. What was being written when it was killed may be half of
+        something, and so may what follows the last checkpoint that it told of."""
+        if self._announced.is_set() or (by_itself and self._step is None):
+            await self.store_now()
+
+    def _tell(self, step: float | None) -> None:
+        if step is not None:
+            self.saved(step)
+
     # --- storing ----------------------------------------------------------------------------
 
     async def store_now(self) -> bool:
@@ -234,15 +258,16 @@ class CheckpointSync:
             try:
                 whole = await self._store()
             except (ZenError, OSError) as error:
-                self.note = f"the checkpoint was not stored: {error}"
+                self.note = f"{NOT_STORED}: {error}"
                 return False
-            self.note = "" if whole else "the checkpoint was not stored: it changed meanwhile"
+            self.note = "" if whole else f"{NOT_STORED}: it changed meanwhile"
             return whole
 
     async def _store(self) -> bool:
         assert self._held is not None, "it was restored before"
         step, before = self._step, await asyncio.to_thread(survey, self._held)
         if before == self._stored:
+            self._tell(step)
             return True
         if before.size > self.rules.checkpoints_max:
             raise CheckpointTooLarge(
@@ -258,8 +283,7 @@ class CheckpointSync:
         taken = Checkpoint(own, tuple(links), step)
         await write_checkpoint(self.store, self.member, self._next(), taken)
         self._remember(before)
-        if step is not None:
-            self.saved(step)
+        self._tell(step)
         with suppress(ZenError):  # the next one tries again
             keep = self.rules.checkpoints_keep
             await drop_checkpoints(self.store, self.member, keep, self.attempt)
@@ -309,6 +333,20 @@ def _emptied(directory: Path) -> None:
     """What an attempt left on this VM may be half of something: the store has what is whole."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True, exist_ok=True)
+
+
+def _link_all(directory: Path, held: HeldDirectory, links: Mapping[str, str]) -> None:
+    """Those that lead out are left away: members stored theirs without knowing each other's."""
+    made: list[Path] = []
+    for path, target in links.items():
+        with suppress(BadCheckpoint):  # it would lie behind another one
+            place = _place(directory, path)
+            place.unlink(missing_ok=True)
+            place.symlink_to(target)
+            made.append(place)
+    for place in made:
+        if not held.resolve(str(place.relative_to(directory))):
+            place.unlink(missing_ok=True)
 
 
 def _place(directory: Path, path: str) -> Path:

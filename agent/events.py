@@ -72,6 +72,8 @@ class Exited:
     """As a shell counts: 128 + the signal if a signal ended it. None: something failed it that was
     not its own doing, e.g. its outputs could not be stored."""
     reason: str
+    killed: bool = field(default=False, compare=False)
+    """In the middle of what it did."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,8 @@ class JobRunner:
             kept.saving.cancel()
         if kept.restoring is not None and kept.told_to_end:
             kept.restoring.cancel()
+        if kept.sync is not None and name in (Signal.STOP, Signal.CONT):
+            kept.sync.frozen = name is Signal.STOP
         if kept.placing is not None and kept.told_to_end:
             kept.placing.cancel()
         _tell(kept, f"{name}\n".encode())
@@ -267,7 +269,7 @@ class JobRunner:
         if kept.sync is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
-                    await kept.sync.store_now()
+                    await kept.sync.finish(by_itself=not ended.killed)
             if kept.sync.note:
                 await self._add_to_log(kept, kept.sync.note)
         names = [str(directories.outputs) for directories in (kept.places, INSIDE, INSIDE_JOB)]
@@ -374,10 +376,12 @@ def _exited(order: StartJob, end: Mapping[str, object]) -> Exited:
             note = _SHELL_SAYS.get(code, "")
         return Exited(lease_id, code, f"exit code {code}{note}")
     if isinstance(number := end.get("signal"), int):
-        return Exited(lease_id, 128 + number, f"killed by {_signal_name(number)}{note}")
+        words = f"killed by {_signal_name(number)}{note}"
+        return Exited(lease_id, 128 + number, words, killed=True)
     if "lost" in end:
-        return Exited(lease_id, None, str(end["lost"]))
-    return Exited(lease_id, 128 + signal.SIGKILL, "the process that kept the job was killed")
+        return Exited(lease_id, None, str(end["lost"]), killed=True)
+    words = "the process that kept the job was killed"
+    return Exited(lease_id, 128 + signal.SIGKILL, words, killed=True)
 
 
 def _signal_name(number: int) -> str:

@@ -181,6 +181,89 @@ async def test_members_have_each_others_files_and_store_their_own(fleet: Fleet) 
     assert [file.path for file in own.files] == ["shard-1"]
 
 
+async def test_no_file_is_written_through_anothers_link(fleet: Fleet, tmp_path: Path) -> None:
+    """Links that stay inside one by one may lead out together: those are left away."""
+    syncs = {rank: fleet.vm(1, rank) for rank in (0, 1, 2)}
+    places = {rank: await begun(sync) for rank, sync in syncs.items()}
+    (places[1] / "s").mkdir()
+    (places[1] / "s" / "x").write_text("x")
+    (places[1] / "p" / "q").mkdir(parents=True)
+    (places[1] / "p" / "q" / "r").symlink_to("../../s")
+    (places[2] / "l").symlink_to("p/q/r/../../../victim")
+    (places[0] / "l").write_text("of a job")
+    for sync in syncs.values():
+        await sync.store_now()
+    again = fleet.vm(2, 0)
+    await again.restore()
+    assert not (tmp_path.parent / "victim").exists()
+    assert not (tmp_path / "victim").exists()
+    assert tree(again.directory).get("l") in (None, "of a job")
+
+
+async def test_what_a_killed_job_was_writing_is_not_stored(fleet: Fleet) -> None:
+    first = fleet.vm(1)
+    here = await begun(first)
+    (here / "last.pt").write_text("whole")
+    assert await first.store_now()
+    (here / "last.pt").write_text("ha")
+    await first.finish(by_itself=False)
+    assert tree(await begun(fleet.vm(2))) == {"last.pt": "whole"}
+    first.announce(1.0)
+    (here / "last.pt").write_text("whole again")
+    await first.store_now()
+    first._announced.clear()
+    (here / "last.pt").write_text("ha")
+    await first.finish(by_itself=True)
+    assert tree(await begun(fleet.vm(3))) == {"last.pt": "whole again"}, "it has not told of it"
+
+
+async def followed(sync: CheckpointSync, steps: list[float], step: float) -> None:
+    following = asyncio.create_task(sync.follow())
+    try:
+
+        async def told() -> bool:
+            return step in steps
+
+        await until(told, "the step is told")
+    finally:
+        following.cancel()
+
+
+async def test_a_step_is_told_when_all_of_it_is_stored_already(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint_sync, "LOOK_S", 0.01)
+    first = fleet.vm(1)
+    (await begun(first) / "m").write_text("1")
+    assert await first.store_now()
+    first.announce(5.0)
+    await followed(first, fleet.steps, 5.0)
+
+
+async def test_following_outlives_too_many_files(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint_sync, "LOOK_S", 0.01)
+    monkeypatch.setattr(checkpoint_sync, "FILES_MAX", 3)
+    first = fleet.vm(1)
+    here = await begun(first)
+    for number in range(5):
+        (here / str(number)).touch()
+    following = asyncio.create_task(first.follow())
+
+    async def noted() -> bool:
+        return "more than 3 files" in first.note
+
+    await until(noted, "a note")
+    assert not following.done()
+    following.cancel()
+    for number in range(5):
+        (here / str(number)).unlink()
+    (here / "m").touch()
+    first.announce(6.0)
+    await followed(first, fleet.steps, 6.0)
+
+
 async def test_too_much_is_not_stored(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     sync = fleet.vm(1)
     here = await begun(sync)
