@@ -336,7 +336,7 @@ def _emptied(directory: Path) -> None:
 
 
 def _link_all(directory: Path, held: HeldDirectory, links: Mapping[str, str]) -> None:
-    """Those that lead out are left away: members stored theirs without knowing each other's."""
+    """Links that lead out are left away: members stored theirs without knowing each other's."""
     made: list[Path] = []
     for path, target in links.items():
         with suppress(BadCheckpoint):  # it would lie behind another one
