@@ -122,7 +122,7 @@ MEASURED = UnitCosts(
     queued_kb=0.0,
     ready_s=0.52,
     queued_us=0.7,
-    job_kb=7.7,
+    job_kb=3.2,
 )
 SOURCES = {
     "leader_ms_per_s": ("CPU of a leader when nothing moves, per s", "ms", "bench.scale --check"),
@@ -295,7 +295,8 @@ are of one 2-core machine:
 {costs}
 
 `--check` measures three sizes ({sizes} VMs), fits the unit costs to the smallest and the largest,
-and prints what the model says of each beside what was measured.
+and prints what the model says of each beside what was measured. No size has been confirmed on a
+quiet machine yet.
 
 {vms:,} VMs at {heartbeat_s:g} s and {queued:,} queued jobs, {submits:g} submissions and {ends:g}
 ends a second, the scarcest first:
