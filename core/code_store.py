@@ -93,7 +93,7 @@ class ChunkPlace(NamedTuple):
 
     pack_id: str
     number: int
-    """The how manieth of the pack."""
+    """Its position in the pack."""
     size: int
 
 

@@ -33,6 +33,11 @@ PACK_BODY_MAX = PACK_BYTES_MAX + PACK_BYTES_MAX // 128 + 1024
 """Compressed: what cannot be made smaller grows a little."""
 LIST_BYTES_MAX = 64 * 1024 * 1024
 LIST_BODY_MAX = 12 * 1024 * 1024
+ENTRY_BYTES = 256
+"""Of a list for each of its files and links: a hash, and a path that is longer than most."""
+CHUNK_BYTES = 67
+"""Of a list for each further chunk of a file."""
+LIST_SPARE = 64 * 1024
 PATH_BYTES_MAX = 1024
 PARTS_MAX = 64
 LEVEL = 3
@@ -93,7 +98,7 @@ class StoredTree(Struct, frozen=True):
     listed: bytes
     packs: tuple[str, ...]
     places: tuple[tuple[int, int], ...]
-    """Of each chunk in the list's order: which pack, and the how manieth there."""
+    """Of each chunk in the list's order: which pack, and its position there."""
 
 
 # --- where things lie -------------------------------------------------------------------
@@ -122,6 +127,22 @@ def encode_tree(tree: Tree) -> bytes:
 
 def tree_id(listed: bytes) -> str:
     return hashlib.sha256(listed).hexdigest()
+
+
+def list_bytes_max(entries_max: int, size_max: int) -> int:
+    """So long the list of a tree within these bounds may be."""
+    needed = (entries_max * ENTRY_BYTES) + (size_max // CHUNK) * CHUNK_BYTES + LIST_SPARE
+    return min(LIST_BYTES_MAX, needed)
+
+
+def is_longer(listed: bytes, entries_max: int, size_max: int) -> bool:
+    """Whether the list surely has more files, links or chunks than that; known without making
+    objects of them. False: it makes at most twice as many strings as a list within the bounds.
+
+    Each entry has strings, and no string begins with a quote that follows a backslash. What ends
+    with a backslash hides its last quote, hence twice."""
+    strings = 2 * entries_max + size_max // CHUNK + 3
+    return listed.count(b'"') - listed.count(b'\\"') > 2 * strings
 
 
 def decode_tree(listed: bytes) -> Tree:
@@ -162,12 +183,11 @@ def _check_paths(files: Sequence[str], links: Sequence[str]) -> None:
     named = {*files, *links}
     if len(named) != len(files) + len(links):
         raise _fault("list", "a path twice", "each path once")
-    for path in named:
-        parent = path
-        while "/" in parent:
-            parent = parent.rpartition("/")[0]
-            if parent in named:
-                raise _fault("path", shown(path), f"a directory, but {shown(parent)} is none")
+    # With the lowest of all characters between its parts, what is below a path follows it at once.
+    for before, after in pairwise(sorted(path.replace("/", "\0") for path in named)):
+        if after.startswith(f"{before}\0"):
+            above, path = (shown(one.replace("\0", "/")) for one in (before, after))
+            raise _fault("path", path, f"a directory, but {above} is none")
 
 
 def path_fault(path: str) -> str | None:
@@ -283,7 +303,7 @@ def decode_stored(body: bytes, wanted: str) -> tuple[Tree, StoredTree]:
 
 
 def by_pack(tree: Tree, stored: StoredTree) -> Iterator[tuple[str, dict[int, str]]]:
-    """Each pack with the chunks that are wanted of it: the how manieth there → its hash."""
+    """Each pack with the chunks that are wanted of it: position in the pack → hash."""
     wanted: dict[int, dict[int, str]] = {}
     for chunk, (pack, number) in zip(tree.chunks(), stored.places, strict=True):
         wanted.setdefault(pack, {})[number] = chunk

@@ -24,7 +24,6 @@ from core.ports import Clock, Ids
 from core.submission import shown
 from stores.base import ObjectStore
 from stores.code_trees import (
-    LIST_BYTES_MAX,
     StoredTree,
     Tree,
     decode_pack,
@@ -32,6 +31,8 @@ from stores.code_trees import (
     decompress,
     encode_stored,
     hash_of,
+    is_longer,
+    list_bytes_max,
     missing_runs,
     pack_key,
     tree_id,
@@ -106,17 +107,28 @@ class CodeTrees:
         raise Conflict(f"the packs of tree {wanted} keep changing: send it again")
 
     def _read(self, wanted: str, body: bytes) -> tuple[bytes, Tree]:
-        listed = decompress(body, LIST_BYTES_MAX)
+        rules = self._rules()
+        bytes_max = list_bytes_max(rules.tree_max_files, rules.tree_max_bytes)
+        listed = decompress(body, bytes_max)
         if (found := tree_id(listed)) != wanted:
             raise BadInput([Fault("tree_id", wanted, f"{found}, the hash of the list")])
-        tree, rules = decode_tree(listed), self._rules()
+        if is_longer(listed, rules.tree_max_files, rules.tree_max_bytes):
+            raise _too_many("a longer list", rules)
+        tree = decode_tree(listed)
         if (count := len(tree.files) + len(tree.links)) > rules.tree_max_files:
-            expected = f"at most {rules.tree_max_files} (code.tree_max_files)"
-            raise BadInput([Fault("files", str(count), expected)])
+            raise _too_many(str(count), rules)
         if tree.size > rules.tree_max_bytes:
             expected = f"at most {rules.tree_max_bytes} (code.tree_max_gb)"
             raise BadInput([Fault("bytes", str(tree.size), expected)])
         return listed, tree
+
+
+def _too_many(count: str, rules: CodeRules) -> BadInput:
+    expected = (
+        f"at most {rules.tree_max_files} (code.tree_max_files) with {rules.tree_max_bytes} bytes in "
+        "all (code.tree_max_gb)"
+    )
+    return BadInput([Fault("files", count, expected)])
 
 
 def _chunks_of(body: bytes) -> list[SentChunk]:

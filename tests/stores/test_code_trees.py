@@ -25,7 +25,9 @@ from stores.code_trees import (
     encode_stored,
     encode_tree,
     hash_of,
+    is_longer,
     link_fault,
+    list_bytes_max,
     missing_runs,
     packed,
     tree_id,
@@ -86,6 +88,25 @@ def test_a_list_that_leads_elsewhere_is_refused(listed: bytes) -> None:
     """Out of the tree, through a link or a file, twice, or to something that is no chunk."""
     with pytest.raises(BadInput):
         decode_tree(listed)
+
+
+def test_a_list_within_its_bounds_is_not_called_longer() -> None:
+    """Whatever its paths are made of."""
+    odd = ('",["', "a[b]", "b\\", 'c\\"', "d],[")
+    listed = tree(*sorted(odd), links=(TreeLink("z", "a[b]"),))
+    assert not is_longer(listed, len(odd) + 1, 0)
+    assert is_longer(listed, 2, 0)
+    large = encode_tree(Tree((TreeFile("a", False, 50 * CHUNK, (A,) * 50),)))
+    assert not is_longer(large, 1, 50 * CHUNK)
+    assert is_longer(large, 1, CHUNK)
+    assert len(large) <= list_bytes_max(1, 50 * CHUNK)
+
+
+def test_a_file_is_no_directory_whatever_lies_between() -> None:
+    """In the order of paths others may come between a file and what is below it."""
+    assert decode_tree(tree("a", "a.b", "a0/c"))
+    with pytest.raises(BadInput, match="a directory, but"):
+        decode_tree(tree("a", "a-b", "a.b", "a/c"))
 
 
 def test_links_stay_inside() -> None:

@@ -10,6 +10,7 @@ import pytest
 from core.code_store import CodeRules
 from core.errors import BadInput, Conflict
 from core.ids import RandomIds
+from scheduler.uploads import code_trees
 from scheduler.uploads.code_trees import CodeTrees
 from sim.memory.code import MemoryCode
 from stores.base import StoreUnavailable
@@ -97,6 +98,28 @@ async def test_a_tree_has_bounds(rig: Rig) -> None:
     rig.rules = CodeRules(tenant_max_gb=0)
     with pytest.raises(Conflict, match="tenant_max_gb"):
         await rig.trees.take_pack("acme", encode_pack([ONE]))
+
+
+@pytest.mark.parametrize("between", [b",", b" , "])
+async def test_a_list_that_is_too_long_is_refused_unread(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, between: bytes
+) -> None:
+    """A small body must not become a million objects before somebody counts them."""
+
+    def never(*_: object) -> Tree:
+        raise AssertionError("objects were made of it")
+
+    monkeypatch.setattr(code_trees, "decode_tree", never)
+    rig.rules = CodeRules(tree_max_files=1000)
+    text = b'{"files":[' + between.join([b'["a",false,0,[]]'] * 5000) + b"]}"
+    with pytest.raises(BadInput, match="tree_max_files"):
+        await rig.trees.offer("acme", tree_id(text), compress(text))
+    text = b'{"files":[["a",false,0,[' + between.join([b'""'] * 5000) + b"]]]}"
+    with pytest.raises(BadInput, match="tree_max_files"):
+        await rig.trees.offer("acme", tree_id(text), compress(text))
+    text = b" " * 2_000_000
+    with pytest.raises(BadInput, match="bytes at most"):
+        await rig.trees.offer("acme", tree_id(text), compress(text))
 
 
 async def test_a_store_that_fails_leaves_nothing_that_counts(
