@@ -7,7 +7,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from stores.code_trees import (
     LIST_BYTES_MAX,
     PACK_BODY_MAX,
     BadTree,
+    StoredTree,
     Tree,
     by_pack,
     decode_pack,
@@ -57,14 +58,18 @@ class CodeCache:
         self._directory, self._bytes_max = directory, bytes_max
         self._known: dict[tuple[str, str], _Cached] = {}
         self._clean = False
+        self._cleaning = asyncio.Lock()
         self._count = 0
+        self._gone: list[Path] = []
+        """Directories under names of their own that nobody reads any more."""
 
     async def place(self, tenant_id: str, code: str, store: ObjectStore, target: Path) -> None:
         """A copy of the tenant's code at `target`, whose parent is nobody else's until it is whole.
         NoCode: it cannot be had."""
-        if not self._clean:
-            self._clean = True
-            await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
+        async with self._cleaning:
+            if not self._clean:
+                await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
+                self._clean = True
         path = self._directory / quoted(tenant_id) / code
         cached = self._known.setdefault((tenant_id, code), _Cached(path))
         try:
@@ -96,15 +101,35 @@ class CodeCache:
                 continue
             held -= cached.size
             del self._known[key]
-            for path in (cached.path, _part(cached.path)):
-                await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+            # Before anybody else's turn: who wants it now makes a new one at the same path.
+            with suppress(FileNotFoundError):
+                self._gone.append(cached.path.rename(self._fresh("gone")))
+        while self._gone:
+            await asyncio.to_thread(shutil.rmtree, self._gone.pop(), ignore_errors=True)
+
+    def _fresh(self, kind: str) -> Path:
+        """A name that nobody else has, also for a second fetch of the same code."""
+        self._count += 1
+        return self._directory / f".{kind}-{self._count}"
 
     async def _fetch(self, tenant_id: str, code: str, store: ObjectStore, path: Path) -> int:
         """How large it is; at least 1."""
         body = await _whole(store, tree_key(tenant_id, code), LIST_BYTES_MAX)
         tree, stored = await asyncio.to_thread(decode_stored, body, code)
-        fresh = _part(path)
-        await asyncio.to_thread(_lay_out, tree, fresh)
+        fresh = self._fresh("part")
+        try:
+            await _laid_out(tree, fresh)
+            await self._fill(tenant_id, tree, stored, store, fresh)
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            fresh.rename(path)
+        except BaseException:
+            self._gone.append(fresh)
+            raise
+        return max(1, tree.size)
+
+    async def _fill(
+        self, tenant_id: str, tree: Tree, stored: StoredTree, store: ObjectStore, fresh: Path
+    ) -> None:
         lengths = {chunk: size for _, chunk, size in tree.sizes_of_chunks()}
         places = uses(tree)
 
@@ -118,13 +143,16 @@ class CodeCache:
         for first in range(0, len(waiting), AT_ONCE):
             group = (unpack(pack, wanted) for pack, wanted in waiting[first : first + AT_ONCE])
             await asyncio.gather(*group)
-        fresh.rename(path)
-        return max(1, tree.size)
 
 
-def _part(path: Path) -> Path:
-    """Under this name until it is whole."""
-    return path.with_name(f".part-{path.name}")
+async def _laid_out(tree: Tree, root: Path) -> None:
+    """Who is told to stop meanwhile waits for its end: afterwards nothing is made there."""
+    running = asyncio.ensure_future(asyncio.to_thread(_lay_out, tree, root))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
 
 
 async def _whole(store: ObjectStore, key: str, bytes_max: int) -> bytes:
@@ -156,7 +184,6 @@ def _checked(
 
 def _lay_out(tree: Tree, root: Path) -> None:
     """Directories, empty files and links. No path of a tree leads through one of its links."""
-    shutil.rmtree(root, ignore_errors=True)
     root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     root.mkdir(mode=0o700)
     below = {path.rpartition("/")[0] for path in _paths(tree)}

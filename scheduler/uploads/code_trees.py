@@ -125,8 +125,8 @@ class CodeTrees:
 
 def _too_many(count: str, rules: CodeRules) -> BadInput:
     expected = (
-        f"at most {rules.tree_max_files} (code.tree_max_files) with {rules.tree_max_bytes} bytes in "
-        "all (code.tree_max_gb)"
+        f"at most {rules.tree_max_files} (code.tree_max_files) with {rules.tree_max_bytes} bytes "
+        "in all (code.tree_max_gb)"
     )
     return BadInput([Fault("files", count, expected)])
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -119,6 +121,34 @@ async def test_what_was_not_used_for_longest_goes_first(tmp_path: Path, store: C
     assert (tmp_path / "again" / "a").read_bytes() == b"1" * 600
 
 
+async def test_what_goes_may_be_wanted_again_meanwhile(
+    tmp_path: Path, store: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large directory takes a while to remove; who fetches it anew is not robbed of it."""
+    first, second = await stored(store, {"a": b"1" * 600}), await stored(store, {"a": b"2" * 600})
+    cache = cache_of(tmp_path, bytes_max=1000)
+    await cache.place("acme", first, store, tmp_path / "work")
+    begun, may_go_on, remove = threading.Event(), threading.Event(), shutil.rmtree
+
+    def slow(path: Path, ignore_errors: bool = False) -> None:
+        if (path / "a").exists() and not begun.is_set():
+            begun.set()
+            assert may_go_on.wait(60)
+        remove(path, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", slow)
+    other = asyncio.create_task(cache.place("acme", second, store, tmp_path / "other"))
+    assert await asyncio.to_thread(begun.wait, 60)
+    try:
+        await cache.place("acme", first, store, tmp_path / "again")
+    finally:
+        may_go_on.set()
+        await other
+    assert (tmp_path / "again" / "a").read_bytes() == b"1" * 600
+    await cache.place("acme", first, store, tmp_path / "last")
+    assert [path.name for path in (tmp_path / "vm" / "code").iterdir()] == ["acme"]
+
+
 async def test_a_spoiled_pack_is_noticed(tmp_path: Path, store: Counting) -> None:
     """Nothing of it stays; the next try reads it anew."""
     code = await stored(store, {"a": b"good"})
@@ -129,6 +159,7 @@ async def test_a_spoiled_pack_is_noticed(tmp_path: Path, store: Counting) -> Non
     with pytest.raises(NoCode, match="something else"):
         await cache.place("acme", code, store, tmp_path / "work")
     assert not (tmp_path / "work").exists()
+    assert list((tmp_path / "vm" / "code").iterdir()) == []
     pack.write_bytes(good)
     await cache.place("acme", code, store, tmp_path / "work")
     assert (tmp_path / "work" / "a").read_bytes() == b"good"

@@ -104,7 +104,7 @@ def test_a_list_within_its_bounds_is_not_called_longer() -> None:
 
 def test_a_file_is_no_directory_whatever_lies_between() -> None:
     """In the order of paths others may come between a file and what is below it."""
-    assert decode_tree(tree("a", "a.b", "a0/c"))
+    assert len(decode_tree(tree("a", "a.b", "a0/c")).files) == 3
     with pytest.raises(BadInput, match="a directory, but"):
         decode_tree(tree("a", "a-b", "a.b", "a/c"))
 
