@@ -109,9 +109,9 @@ def judge(batches: Sequence[AtomicBatch], known: KnownRows) -> dict[int, CommitR
     on one of them falls too: by now somebody else's step may have made that very number, and it
     stands for something else."""
     for index, batch in enumerate(batches):
-        # A guard that refuses has changed nothing, so an atomic batch of one change needs no layer
-        # of its own: that is most of what heartbeats bring.
-        branch = known if len(batch) == 1 else known.branch()
+        # A guard that refuses has changed nothing, so an atomic batch of one change that has a
+        # guard needs no layer of its own: that is most of what heartbeats and submissions bring.
+        branch = known if _guarded_once(batch) else known.branch()
         for change in batch:
             refusal = _built_on_sand(change, astray) or _guard(change, branch)
             if refusal is not None:
@@ -122,6 +122,10 @@ def judge(batches: Sequence[AtomicBatch], known: KnownRows) -> dict[int, CommitR
             if branch is not known:
                 known.merge(branch)
     return refusals
+
+
+def _guarded_once(batch: AtomicBatch) -> bool:
+    return len(batch) == 1 or sum(not isinstance(change, Free) for change in batch) <= 1
 
 
 def _makes(move: JobMove | VmMove) -> tuple[str, int]:

@@ -7,11 +7,13 @@ has submitted is never changed: a spec that cannot be kept as it is is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from operator import attrgetter
 
 from core.job_fields import SPEC_FIELDS, JobSpec
 
 _NUL = "\x00"
+_WORDLESS = frozenset({type(None), bool, int, float, datetime})
 _parts = attrgetter(*(field.attribute for field in SPEC_FIELDS))
 
 
@@ -51,10 +53,13 @@ def is_storable(spec: JobSpec) -> bool:
 
 def _collect(values: Iterable[object], words: list[str]) -> None:
     for value in values:
+        # Most values first: asking each whether it is a mapping takes long.
+        if type(value) in _WORDLESS:
+            continue
         if isinstance(value, str):
             words.append(value)
+        elif isinstance(value, list | tuple):
+            _collect(value, words)
         elif isinstance(value, Mapping):
             _collect(value, words)
             _collect(value.values(), words)
-        elif isinstance(value, list | tuple):
-            _collect(value, words)

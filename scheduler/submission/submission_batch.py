@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
-PART = 50
+PART = 100
 """Submissions that are checked without a pause."""
 PARTS_MAX = 4
 """Parts on their way at once: one is written while the next is checked."""
