@@ -31,7 +31,8 @@ BURY_WAIT_S = 1.0
 IDLE_MAX = 8
 """Shims that wait for a job: as many as most VMs have slots, each a few megabytes."""
 ENDS = frozenset({"exit", "signal", "lost", "failed"})
-"""A shim that says one of these has left nothing behind, and goes."""
+"""A shim that says one of these has left nothing of its job behind. It goes, unless it also says
+`again`: then it may keep another job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ SECTIONS: Final[dict[str, str]] = {
     "retention": "How long what is over is kept, in days",
     "containers": "What every container of a job with an image is given; workers read it at boot",
     "sandbox": "What a job may use of its VM; workers read it at boot",
-    "code": "How much code of jobs is taken, and how long it is kept",
+    "code": "How much code of jobs is taken",
     "secrets": "How tenants' secrets are kept",
     "workers": "How the scheduler and its workers know each other",
     "audit": "Where the audit log is anchored",

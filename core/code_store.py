@@ -14,14 +14,15 @@ GB = 1000**3
 
 @dataclass(frozen=True, slots=True)
 class CodeRules:
-    """How much code is taken, and how long it is kept."""
+    """How much code is taken. Nothing is removed by itself yet."""
 
     tree_max_gb: int = 2
     """One directory that a job is given; a larger one is refused, and its largest files named."""
     tree_max_files: int = 100_000
     """Files of one directory."""
     tenant_max_gb: int = 100
-    """All code of one tenant, as it is stored; more is refused until some of it is pruned."""
+    """All packs of one tenant, as they are stored. Nothing of it is removed yet: a tenant that has
+    so much needs a higher bound before it can send more."""
 
     @property
     def tree_max_bytes(self) -> int:
@@ -67,8 +68,8 @@ class CodeTree:
 def too_much(tenant_id: str, tenant_max_bytes: int) -> Conflict:
     """The tenant's bound is reached."""
     return Conflict(
-        f"tenant {tenant_id} has {tenant_max_bytes / GB:g} GB of code, all that it may have "
-        "(code.tenant_max_gb)"
+        f"tenant {tenant_id} has {tenant_max_bytes / GB:g} GB of code, all that it may have: "
+        "an operator can raise code.tenant_max_gb"
     )
 
 
@@ -99,7 +100,7 @@ class ChunkPlace(NamedTuple):
 
 class CodeStore(Protocol):
     """Every call may raise StoreDown. A tenant's code is not there for others. What is begun and
-    never ended has an object that nobody reads: it is collected later."""
+    never ended may have an object that nobody reads; nothing removes it yet."""
 
     async def begin_pack(self, pack: CodePack, tenant_max_bytes: int) -> None:
         """Before its object is stored. Conflict: the tenant has too much."""

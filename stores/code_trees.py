@@ -64,7 +64,8 @@ class TreeFile(Struct, frozen=True, array_like=True):
 
 
 class TreeLink(Struct, frozen=True, array_like=True):
-    """A symbolic link that stays inside the tree."""
+    """A symbolic link. Its target, read by itself, stays inside the tree; through another link it
+    may lead elsewhere, so nothing but the job ever follows it."""
 
     path: str
     target: str

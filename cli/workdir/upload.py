@@ -20,11 +20,13 @@ from stores.code_trees import compress, encode_pack, encode_tree, packed, tree_i
 
 AT_ONCE = 4
 ROUNDS = 4
-"""How often the service is asked what it lacks: others may prune meanwhile."""
-TRIES = 4
+"""How often the service is asked what it lacks: once before and once after the chunks are sent; the
+rest is for a service that was restored from a backup meanwhile."""
+TRIES = 6
 PAUSE_S = 0.5
 TIMEOUT_S = 120.0
-_AGAIN = frozenset({429, 503})
+_AGAIN = frozenset({408, 429, 503})
+"""408: the line was too slow for the moment, or four packs shared it."""
 Json = dict[str, Any]
 
 

@@ -59,7 +59,7 @@ class TenantReader(Protocol):
 
 
 HasCode = Callable[[str, str], Awaitable[bool]]
-"""Whether a tenant has sent that code; asking keeps it."""
+"""Whether a tenant has sent that code; that it is used now is remembered."""
 SecretNames = Callable[[str], Awaitable[Collection[str]]]
 """Of a tenant's own secrets. None: nobody knows them here."""
 
@@ -185,7 +185,7 @@ class TenantAccess:
         if spec.secrets:
             await self._check_secrets(spec)
         if spec.code and not await self._knows_code(spec):
-            expected = f"code that tenant {spec.tenant_id} has sent, and that was not pruned since"
+            expected = f"code that tenant {spec.tenant_id} has sent (zen submit --workdir DIR)"
             raise BadInput([Fault("code", shown(spec.code), expected)])
         if spec.google_token and spec.tenant_id not in self._settings.current.google_accounts:
             words = account_fault(spec.tenant_id)

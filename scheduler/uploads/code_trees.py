@@ -41,7 +41,7 @@ from stores.code_trees import (
 
 TRIES = 3
 AT_ONCE = 4
-"""Bodies that are read and checked at the same time: they are held in memory whole."""
+"""Bodies that are checked at the same time: unpacked they are in memory whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class CodeTrees:
         self._index, self._objects = index, objects
         self._clock, self._ids, self._rules = clock, ids, rules
         self.turn = asyncio.Semaphore(AT_ONCE)
-        """Taken before a body is read."""
+        """Taken once a body is there."""
 
     async def find(self, tenant_id: str, wanted: str) -> CodeTree | None:
         """The tenant's tree, which is used now."""
@@ -80,7 +80,10 @@ class CodeTrees:
     async def take_pack(self, tenant_id: str, body: bytes) -> tuple[int, int]:
         """(chunks in it, how many were new). Stored when it returns."""
         chunks = await asyncio.to_thread(_chunks_of, body)
-        # A name of its own: what is collected is never what somebody sends again meanwhile.
+        hashes = [chunk.sha256 for chunk in chunks]
+        if len(await self._index.places(tenant_id, hashes)) == len(set(hashes)):
+            return len(chunks), 0
+        # A name of its own: nobody ever writes over a pack that is read.
         pack = CodePack(tenant_id, self._ids.token(), len(body), self._clock.now())
         await self._index.begin_pack(pack, self._rules().tenant_max_bytes)
         await self._objects.put(pack_key(tenant_id, pack.pack_id), body)
@@ -98,7 +101,7 @@ class CodeTrees:
                 return Offered(row, tuple(missing))
             _check_sizes(tree, places)
             packs = tuple(sorted({place.pack_id for place in places.values()}))
-            # False: a pack was collected since. Asked again, its chunks are missing.
+            # False: a pack is gone since. Asked again, its chunks are missing.
             if await self._index.begin_tree(row, packs):
                 kept = await asyncio.to_thread(_stored, listed, chunks, packs, places)
                 await self._objects.put(tree_key(tenant_id, wanted), kept)

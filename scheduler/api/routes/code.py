@@ -3,6 +3,10 @@ submit for the tenant may send it; nobody else learns what is there."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from msgspec import Struct
 from starlette.requests import Request
 
@@ -14,11 +18,15 @@ from scheduler.access.authenticator import NotAllowed
 from scheduler.api.caller import ApiCaller
 from scheduler.api.http.endpoint import Body, Routes, refuse_encodings, route
 from scheduler.api.http.params import Param, Query
-from scheduler.api.http.problems import TooLarge, WrongMediaType
+from scheduler.api.http.problems import TooBusy, TooLarge, WrongMediaType
+from scheduler.api.services import Services
 from scheduler.uploads.code_trees import CodeTrees
 from stores.code_trees import LIST_BODY_MAX, PACK_BODY_MAX, TREE_ID
 
 BINARY = "application/octet-stream"
+TENANT_HELD_MAX = 64 * 1024 * 1024
+HELD_MAX = 4 * TENANT_HELD_MAX
+"""Bytes of bodies that are in memory at the same time."""
 _TENANT = Param("tenant_id", "text", "Whose; without it your tenant.")
 _BYTES = {"type": "string", "format": "binary"}
 
@@ -61,6 +69,11 @@ class CodeRoutes(Routes):
     """Code of jobs."""
 
     tag = "code"
+
+    def __init__(self, services: Services) -> None:
+        super().__init__(services)
+        self._held = Counter[str]()
+        """Tenant → bytes of its bodies that are read or checked."""
 
     @route(
         "GET /api/v1/code",
@@ -112,8 +125,8 @@ class CodeRoutes(Routes):
 
         Its id is the SHA-256 of the list."""
         tenant_id, wanted, trees = _tenant(query, caller), _tree_id(request), self._trees()
-        async with trees.turn:
-            offered = await trees.offer(tenant_id, wanted, await _read(request, LIST_BODY_MAX))
+        async with self._body(request, tenant_id, LIST_BODY_MAX) as body, trees.turn:
+            offered = await trees.offer(tenant_id, wanted, body)
         return _shown(offered.tree, offered.missing)
 
     @route(
@@ -128,9 +141,25 @@ class CodeRoutes(Routes):
         """Send chunks, compressed together with zstd: how many (4 bytes, little endian), the size
         of each, then all of them. A repeat does no harm."""
         tenant_id, trees = _tenant(query, caller), self._trees()
-        async with trees.turn:
-            chunks, new = await trees.take_pack(tenant_id, await _read(request, PACK_BODY_MAX))
+        async with self._body(request, tenant_id, PACK_BODY_MAX) as body, trees.turn:
+            chunks, new = await trees.take_pack(tenant_id, body)
         return CodePackOut(chunks, new)
+
+    @asynccontextmanager
+    async def _body(self, request: Request, tenant_id: str, most: int) -> AsyncIterator[bytes]:
+        """Whole, before it waits to be checked: a slow client holds up nobody. TooBusy: bodies of
+        the tenant, or of all, would take more memory than there is for them."""
+        declared = request.headers.get("content-length", "")
+        size = min(int(declared), most) if declared.isdigit() else most
+        if self._held[tenant_id] + size > TENANT_HELD_MAX or self._held.total() + size > HELD_MAX:
+            raise TooBusy("too much code is being sent at once; try again")
+        self._held[tenant_id] += size
+        try:
+            yield await _read(request, most)
+        finally:
+            self._held[tenant_id] -= size
+            if not self._held[tenant_id]:
+                del self._held[tenant_id]
 
     def _trees(self) -> CodeTrees:
         if self._services.code is None:

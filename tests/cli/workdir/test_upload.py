@@ -117,6 +117,7 @@ def test_the_second_time_nothing_and_then_what_changed(service: Service, root: P
 
 def test_what_fails_for_a_moment_is_sent_again(service: Service, root: Path) -> None:
     service.fail_next = [Refused(503, "busy", "busy"), Refused(429, "many", "x"), Unreachable("y")]
+    service.fail_next.insert(0, Refused(408, "too_slow", "the body took too long to arrive"))
     service.fail_next.append(Refused(404, "not_found", "no such tree"))
     assert send(service, root).new_files == 21
 

@@ -122,6 +122,14 @@ async def test_a_list_that_is_too_long_is_refused_unread(
         await rig.trees.offer("acme", tree_id(text), compress(text))
 
 
+async def test_a_pack_with_nothing_new_is_not_stored(rig: Rig) -> None:
+    """It would count against the tenant's bound for nothing."""
+    await rig.trees.take_pack("acme", encode_pack([ONE, TWO]))
+    assert await rig.trees.take_pack("acme", encode_pack([TWO, TWO])) == (2, 0)
+    used, _ = await rig.trees.usage("acme")
+    assert used.packs == 1
+
+
 async def test_a_store_that_fails_leaves_nothing_that_counts(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

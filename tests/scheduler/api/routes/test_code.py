@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
-from stores.code_trees import Tree, TreeFile, compress, encode_pack, encode_tree, hash_of, tree_id
+from scheduler.api.routes import code
+from scheduler.uploads.code_trees import AT_ONCE
+from stores.code_trees import (
+    PACK_BODY_MAX,
+    Tree,
+    TreeFile,
+    compress,
+    encode_pack,
+    encode_tree,
+    hash_of,
+    tree_id,
+)
 from stores.local import LocalStore
 from tests.access import bearer, known
 from tests.scheduler.api.fakes import House, assert_error
@@ -57,7 +71,7 @@ async def test_code_is_sent_and_a_job_is_given_it(house: House) -> None:
         job = await client.get(f"/api/v1/jobs/{made.json()['job_id']}", headers=as_member)
         assert job.json()["code"] == CODE
         used = (await client.get("/api/v1/code", headers=as_member)).json()
-        assert (used["trees"], used["packs"], used["tree_files_max"]) == (1, 2, 100_000)
+        assert (used["trees"], used["packs"], used["tree_files_max"]) == (1, 1, 100_000)
 
 
 async def test_another_tenant_has_none_of_it(house: House) -> None:
@@ -99,3 +113,54 @@ async def test_other_bodies_are_refused(house: House) -> None:
 async def test_a_service_without_a_store_takes_none() -> None:
     async with House(keys=(MEMBER_KEY,)).client() as client:
         assert_error(await pack(client, MEMBER), 404, "not_found")
+
+
+class Slow:
+    """A body whose end is long in coming."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def sent(self) -> AsyncIterator[bytes]:
+        body = encode_pack([DATA])
+        yield body[:1]
+        self.begun.set()
+        await self.go_on.wait()
+        yield body[1:]
+
+
+@asynccontextmanager
+async def slow_clients(client: httpx.AsyncClient, count: int) -> AsyncIterator[None]:
+    bodies = [Slow() for _ in range(count)]
+    headers = {**bearer(MEMBER), **BINARY}
+    sending = [
+        asyncio.create_task(client.post(PACKS, content=body.sent(), headers=headers))
+        for body in bodies
+    ]
+    async with asyncio.timeout(60):
+        for body in bodies:
+            await body.begun.wait()
+    yield
+    for body in bodies:
+        body.go_on.set()
+    assert {answer.status_code for answer in await asyncio.gather(*sending)} == {200}
+
+
+async def test_slow_clients_hold_up_nobody(house: House) -> None:
+    async with house.client() as client, slow_clients(client, AT_ONCE):
+        answer = await asyncio.wait_for(pack(client, MEMBER), 60)
+        assert answer.json() == {"chunks": 1, "new": 1}
+        answer = await asyncio.wait_for(put(client, MEMBER), 60)
+        assert answer.json()["missing"] == []
+
+
+async def test_bodies_in_memory_have_a_bound(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one tenant, so that others still can send, and of all."""
+    monkeypatch.setattr(code, "TENANT_HELD_MAX", PACK_BODY_MAX)
+    async with house.client() as client:
+        async with slow_clients(client, 1):
+            assert_error(await pack(client, MEMBER), 503, "busy")
+            assert (await pack(client, FOREIGN)).status_code == 200
+            monkeypatch.setattr(code, "HELD_MAX", PACK_BODY_MAX)
+            assert_error(await pack(client, FOREIGN), 503, "busy")
+        assert (await pack(client, MEMBER)).status_code == 200
