@@ -44,6 +44,7 @@ class LeaderSession:
         self.pid = 0
         """Of the server's process; 0: there is no session."""
         self.lost = asyncio.Event()
+        """Always the same one: who waits for it outlives the sessions."""
 
     async def hold(self, term: int) -> bool:
         """Whether a session was made now that was not there before."""
@@ -91,20 +92,26 @@ class LeaderSession:
 
     async def end(self) -> None:
         """Not as one that was lost."""
-        self._term, self.pid, self.lost = None, 0, asyncio.Event()
+        self._term, self.pid = None, 0
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.cancel()
             await asyncio.wait([watch])
+        self.lost.clear()
 
 
 async def _watch(connection: AsyncConnection[TupleRow], lost: asyncio.Event) -> None:
-    """Nothing is ever said on it; its end is."""
+    """Nothing is ever said on it; its end is, unless it was us who ended it."""
+    ours = False
     try:
         async for _ in connection.notifies():
             pass
     except (psycopg.Error, OSError) as fault:
         log.warning("session of the leader lost", why=str(fault).strip())
+    except asyncio.CancelledError:
+        ours = True
+        raise
     finally:
-        lost.set()
+        if not ours:
+            lost.set()
         await connection.close()

@@ -1,7 +1,8 @@
 """Who leads. A lease row in the database with a growing term; the store refuses older terms.
 
 A leader whose process died is replaced before its lease ends: its session with the database ends
-with it, and the others see that. A leader that lives and loses its session stops first."""
+with it, and the others see that. A leader that lives and loses its session stops first, unless its
+event loop stood still meanwhile; the store refuses its writes then."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ GONE_S = 1.0
 """How long the leader's session must have been gone before its lease is not waited for: a leader
 that lives and lost only its connection comes back sooner."""
 DOUBT_S = 0.7
-"""How long a leader goes on after it lost its session: less than GONE_S, so that it has stopped
-before another one leads."""
+"""How long a leader goes on after it noticed that its session is lost: less than GONE_S, so that it
+has stopped before another one leads. The difference is for noticing."""
 RETRY_S = 0.1
 
 
@@ -59,8 +60,8 @@ class Leadership:
         self._clock = clock
         self._term: int | None = None
         self._sure_until = 0.0
-        self._lost_at = float("-inf")
-        """When we last knew that our session was lost."""
+        self._losses = 0
+        """How often we saw that our session was lost."""
         self._hurry = asyncio.Event()
         self._gone: tuple[int, float] | None = None
         """The term of a leader whose session is gone, and since when we know."""
@@ -99,17 +100,30 @@ class Leadership:
         self._hurry.clear()
 
     async def _watch_session(self) -> None:
-        """Beside the renewals: one of them may hang while another replica takes the lease."""
+        """Beside the renewals: one of them may hang while our time ends or another replica takes
+        the lease."""
         while True:
-            await self._store.session_lost()
+            try:
+                async with asyncio.timeout(self._sure_s()):
+                    await self._store.session_lost()
+            except TimeoutError:
+                self._note_if_lost()
+                continue
             if self._term is not None:
-                self._lost_at = self._clock.monotonic()
-                self._sure_until = min(self._sure_until, self._lost_at + DOUBT_S)
+                self._losses += 1
+                self._sure_until = min(self._sure_until, self._clock.monotonic() + DOUBT_S)
                 self._hurry.set()
-            await asyncio.sleep(RETRY_S if self.leading else self.follow_s)
+            await asyncio.sleep(min(RETRY_S, self._sure_s()))
+            self._note_if_lost()
+
+    def _sure_s(self) -> float:
+        """How long to wait before we look whether we still lead."""
+        if not self.leading:
+            return self.follow_s
+        return self._sure_until - self._clock.monotonic()
 
     async def renew(self) -> None:
-        asked_at = self._clock.monotonic()
+        asked_at, losses = self._clock.monotonic(), self._losses
         lease_s = (
             self._settings.current.timers.leader_lease_s
         )  # an edit may change it while we wait
@@ -123,7 +137,8 @@ class Leadership:
         self._clock.learn(answer.now)
         if answer.leading:
             self._gone = None
-            self._renewed(answer.term, asked_at, lease_s)
+            if self._losses == losses:  # else it may be from before the loss: we ask again
+                self._renewed(answer.term, asked_at, lease_s)
         else:
             if not answer.gone:
                 self._gone = None
@@ -141,8 +156,7 @@ class Leadership:
         # An answer that took longer than the lease made us leader of nothing: it is the
         # change from not sure to sure that starts the leader's tasks, not only a new term.
         was_leading = self.leading
-        if self._term != term or self._lost_at < asked_at:
-            self._sure_until = asked_at + lease_s
+        self._sure_until = asked_at + lease_s
         news = not was_leading or self._term != term
         self._term = term
         if news and self.leading:

@@ -49,6 +49,28 @@ class LeaderSessions:
         answer = await other.lead("b", 60, first.term)
         assert (answer.leading, answer.gone) == (False, False)
 
+    async def test_who_waits_since_before_the_session_hears_of_its_end(
+        self, store: Store, end_session: EndSession
+    ) -> None:
+        """Of each one's, and of none that we ended."""
+        lost = asyncio.create_task(store.session_lost())
+        for _ in range(2):
+            first = await store.lead("a", 60)
+            await store.resign("a", first.term)
+        await store.lead("a", 60)
+        await asyncio.sleep(0)
+        assert not lost.done()
+        await end_session()
+        async with asyncio.timeout(30):
+            await lost
+        await store.lead("a", 60)
+        lost = asyncio.create_task(store.session_lost())
+        await asyncio.sleep(0)
+        assert not lost.done()
+        await end_session()
+        async with asyncio.timeout(30):
+            await lost
+
     async def test_another_leader_has_come_meanwhile(
         self, store: Store, another: Another, end_session: EndSession
     ) -> None:
